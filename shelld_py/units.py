@@ -1,0 +1,111 @@
+"""Durations and sizes as people write them.
+
+Inside the program a duration is a `float` of seconds and a size an `int` of bytes. Text is turned into
+them once, at the edge, by the functions of this file. No I/O, no state.
+"""
+
+import re
+
+_DURATION_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_PLAIN_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "k": 2**10,
+    "kib": 2**10,
+    "m": 2**20,
+    "mib": 2**20,
+    "g": 2**30,
+    "gib": 2**30,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+LONGEST_DURATION = 10 * 365 * 24 * 3600.0
+"""Ten years, in seconds: longer durations are taken for mistakes (and overflow timers)."""
+
+DURATION_FORMS = "a duration such as '500ms', '30s', '5m' or '1h30m', or a number of seconds"
+SIZE_FORMS = "a size such as '512KiB', '16MiB' or '2GB', or a number of bytes"
+
+
+def parse_duration(value: object) -> float:
+    """Return the seconds that `value` stands for.
+
+    Takes a number of seconds, or text: a number of seconds, or Go's form of numbers with units
+    (`1h30m`, `500ms`, `1.5h`; see Go's `time.ParseDuration`).
+
+    Raises `ValueError` with a message that shows the right forms.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str):
+        seconds = _duration_from_text(value.strip())
+    else:
+        raise ValueError(f"must be {DURATION_FORMS}, not {value!r}")
+    if not 0 <= seconds <= LONGEST_DURATION:
+        raise ValueError(f"must be between 0 and ten years, not {value!r}")
+    return seconds
+
+
+def _duration_from_text(text: str) -> float:
+    if _PLAIN_NUMBER.fullmatch(text):
+        return float(text)
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"must be {DURATION_FORMS}, not {text!r}")
+    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: float) -> str:
+    """Return `seconds` in the form that `parse_duration` reads: `1h30m`, `5s`, `250ms`."""
+    if seconds == 0:
+        return "0s"
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
+    return text + (f"{rest:g}s" if rest or not text else "")
+
+
+def parse_size(value: object) -> int:
+    """Return the bytes that `value` stands for: a number, or text with a unit (`16MiB`, `1kB`, `1G`).
+
+    Units of ten end in B alone (kB, MB, GB); units of two are KiB, MiB, GiB, or K, M, G.
+
+    Raises `ValueError` with a message that shows the right forms.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        unit = _SIZE_UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise ValueError(f"must be {SIZE_FORMS}, not {value!r}")
+        size = int(float(match[1]) * unit)
+    else:
+        raise ValueError(f"must be {SIZE_FORMS}, not {value!r}")
+    if size < 0:
+        raise ValueError(f"must not be negative, but is {value!r}")
+    return size
+
+
+def format_size(size: int) -> str:
+    """Return `size` in the form that `parse_size` reads, in the largest unit that fits: `16MiB`."""
+    for unit in ("GiB", "MiB", "KiB"):
+        factor = _SIZE_UNITS[unit.lower()]
+        if size >= factor and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size}B"
