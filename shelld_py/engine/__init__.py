@@ -1,0 +1,1 @@
+"""The engine: shells, runs and their output. Knows nothing of HTTP."""

@@ -1,0 +1,666 @@
+"""The bash process and the control protocol: start it, have it run a command, hear of the end.
+
+It knows of no states, no waiting requests, no logs: bytes go to sinks, and `execute` returns when the
+command is over. The bash side of the protocol is in `driver.py`, the reason for the fence in `terminal.py`.
+
+What can happen while a command runs, and how it is noticed
+    - The command ends: bash reports RAN.
+    - SIGINT brings bash back to reading lines: it reports PROMPT, gets the loop again, reports LOOP. Where the
+      interrupt fell before the command was loaded, the bell is rung again; bash was not listening to it in
+      between, so what was in the bell pipe is taken out first, and the command cannot run twice.
+    - The shell exits: it reports EXITED, and LOOP when it is back. Where it does not come back, it is dead.
+    - bash dies or is replaced by another program: the pidfd becomes readable.
+    - The command has damaged bash so that it cannot report: `check`, called now and then while the command
+      is silent, finds bash waiting for the bell, and repairs it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import resource
+import secrets
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ptyprocess import PtyProcess
+
+from shelld_py.engine import processes
+from shelld_py.engine.driver import Carried, Driver, Paths, Report, ReportKind, ReportParser, sets_exit_trap
+from shelld_py.engine.reaper import Reaper
+from shelld_py.engine.terminal import Sink, Terminal, set_baseline_modes
+from shelld_py.engine.waiting import blocked_read
+from shelld_py.errors import InvalidRequest, ShellStartFailed
+
+_BOOT_TIMEOUT: Final = 15.0
+_BELL_DESCRIPTOR: Final = 249
+_PIPE_READ: Final = 65536
+_LARGE_TEXT: Final = 65536
+_REPAIR_ATTEMPTS: Final = 3
+_ENOUGH_DESCRIPTORS: Final = 1024
+_STARTUP_OUTPUT: Final = 4096
+_INTERRUPT_KEY: Final = b"\x03"
+_DRIVER_STEP: Final = 0.001
+_END_PATIENCE: Final = 5.0
+_STOP_LOOKS: Final = 200
+_MEMORY_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How the bash process ended: `exit_code`, or the `signal` that killed it; `name` is its last program."""
+
+    exit_code: int | None
+    signal: int | None
+    name: str
+    reported: int | None
+    """The status with which the shell said that it would exit, if it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended. `status` is bash's `$?`; None where bash could not say."""
+
+    status: int | None
+    restored: bool = False
+    interrupted: bool = False
+    """Whether an interrupt threw bash back to its prompt."""
+    death: Death | None = None
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A command with what is to be done around it."""
+
+    text: str
+    setup: Sequence[str] = ()
+    cleanup: Sequence[str] = ()
+
+
+class Bash:
+    """One bash in a pseudo-terminal of its own. `start` it, `execute` commands one after the other, `close` it."""
+
+    def __init__(self, idle_sink: Sink, reaper: Reaper, *, restore: bool) -> None:
+        """Make the pipes and memory files. `idle_sink` gets what is written while no command runs."""
+        self.pid = 0
+        self.directory = ""
+        """The shell's `$PWD`, checked against the kernel, after the last command."""
+        self.death: Death | None = None
+        self.on_death: Callable[[], None] | None = None
+        self.terminal: Terminal
+        self.stderr_terminal: Terminal | None = None
+        self._loop = asyncio.get_running_loop()
+        self._idle_sink = idle_sink
+        self._reaper = reaper
+        self._restore = restore
+        self._size = (24, 80)
+        self._descriptors: list[int] = []
+        self._boot_r, self._boot_w = self._pipe()
+        self._bell_r, self._bell_w = self._pipe()
+        self._reports_r, self._reports_w = self._pipe()
+        self._memory = {name: self._memory_file(name) for name in _MEMORY_FILES}
+        self._pidfd = -1
+        self._tag = secrets.token_hex(8)
+        self._parser = ReportParser(self._tag)
+        self._driver: Driver
+        self._started = False
+        self._looping: asyncio.Future[None] = self._loop.create_future()
+        self._died: asyncio.Future[None] = self._loop.create_future()
+        self._carried = Carried()
+        self._previous_directory = ""
+        self._stderr_moved = False
+        self._over: asyncio.Future[Report | Death] | None = None
+        self._loaded = False
+        self._reported_exit: int | None = None
+        self._suspicions = 0
+        self._attempts = 0
+        self._damage: str | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        directory: str,
+        size: tuple[int, int],
+        restore: bool,
+        open_files: tuple[int, int],
+        idle_sink: Sink,
+        reaper: Reaper,
+    ) -> "Bash":
+        """Start `argv` as a shell and return when it is ready for commands.
+
+        `size` is (rows, columns). `open_files` is the RLIMIT_NOFILE that it gets. Raises `ShellStartFailed`.
+        """
+        seen = bytearray()
+
+        def startup_sink(data: memoryview) -> None:
+            seen.extend(data[: max(0, _STARTUP_OUTPUT - len(seen))])
+
+        bash = cls(startup_sink, reaper, restore=restore)
+        try:
+            bash._spawn([argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, open_files)
+            await asyncio.wait({bash._looping}, timeout=_BOOT_TIMEOUT)
+            if bash.death or not bash._looping.done():
+                fault = "ended while it started" if bash.death else f"was not ready after {_BOOT_TIMEOUT:g} s"
+                raise ShellStartFailed(f"{argv[0]} {fault}. It wrote: {_readable(seen)}")
+            await bash.terminal.fence()
+        except OSError as error:
+            await bash.end()
+            bash.close()
+            raise ShellStartFailed(f"{argv[0]} cannot be started in {directory}: {error}") from None
+        except BaseException:
+            await bash.end()
+            bash.close()
+            raise
+        bash._idle_sink = bash.terminal.sink = idle_sink
+        return bash
+
+    async def execute(
+        self,
+        command: str,
+        sink: Sink,
+        *,
+        stderr_sink: Sink | None = None,
+        directory: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        loading: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Run `command`; return when it is over and all that it wrote has gone to the sinks.
+
+        `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone.
+        `loading` is called when bash has been told, while it loads the command.
+        """
+        stdin_file = -1
+        if stdin is not None:
+            stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
+            _write_all(stdin_file, _encode(stdin))
+        try:
+            script = self._script(command, directory, environment, stdin_file)
+            outcome = await self._run(script, sink, stderr_sink, loading)
+        finally:
+            if stdin_file >= 0:
+                os.close(stdin_file)
+        if script.cleanup and not self.death:
+            await self._clean_up(script.cleanup)
+        return outcome
+
+    def type(self, data: bytes) -> None:
+        """Write `data` to the terminal as if it were typed."""
+        with self._held_in_command() if _INTERRUPT_KEY in data else contextlib.nullcontext():
+            self.terminal.write(data)
+
+    async def interrupt(self) -> bool:
+        """Send SIGINT to the foreground process group, unless the command is over by then."""
+        while self._over and not self._over.done():
+            with self._held_in_command() as in_command:
+                if in_command:
+                    return self.terminal.signal_foreground(signal.SIGINT)
+            await asyncio.sleep(_DRIVER_STEP)
+        return False
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Set the window size of the terminals."""
+        self.terminal.resize(rows, cols)
+        if self.stderr_terminal:
+            self.stderr_terminal.resize(rows, cols)
+        self._size = rows, cols
+
+    def check(self) -> None:
+        """Look whether bash hangs rather than works. Call it while a command has been silent for a while."""
+        if self._over is None or self.death:
+            return
+        stat = processes.process_stat(self.pid)
+        if stat and stat.state == "T":
+            self._signal_bash(signal.SIGCONT)
+        reading = blocked_read(self.pid) if self.terminal.foreground_group() == self.pid else None
+        if reading == _BELL_DESCRIPTOR and self._loaded:
+            self._suspect(self._repair)
+        elif reading == 0 and self._at_prompt():
+            self._suspect(self._ask)
+        elif reading == 0 and self._lost_pipes():
+            self._suspect(self._rescue)
+        else:
+            self._suspicions = 0
+
+    def kill(self) -> None:
+        """Kill bash itself. What it has started is killed by `aclose`."""
+        self._signal_bash(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kill all that bash has started, then bash, and return when all of it is gone.
+
+        bash is stopped first, so that nothing new is started meanwhile. What needs a moment to be gone, or
+        lost its parent at the last moment, becomes a child of this process and is reaped here.
+        """
+        if not self.pid:
+            return
+        self._signal_bash(signal.SIGSTOP)
+        signalled = processes.kill_descendants(self.pid)
+        self.kill()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(contextlib.suppress(TimeoutError))
+            await stack.enter_async_context(asyncio.timeout(_END_PATIENCE))
+            if not self.death:
+                await self._died
+            while True:
+                self._reaper.kill()
+                if not any(processes.process_stat(stat.pid) for stat in signalled) and not self._reaper.orphans():
+                    break
+                await asyncio.sleep(_DRIVER_STEP)
+
+    def close(self) -> None:
+        """Release all descriptors. bash must have ended."""
+        self._loop.remove_reader(self._reports_r)
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+            self.terminal.close()
+        if self.stderr_terminal:
+            self.stderr_terminal.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    @contextlib.contextmanager
+    def _held_in_command(self) -> Iterator[bool]:
+        """Stop bash for a moment; give whether it executes the command, rather than the driver around it.
+
+        An interrupt that hit the driver would unwind it in the middle of a report, or fall into the next
+        command. The bell pipe's descriptor tells: it is closed as long as the command is executed. And
+        while bash is stopped, the foreground process group cannot change hands.
+        """
+        self._signal_bash(signal.SIGSTOP)
+        try:
+            for _ in range(_STOP_LOOKS):
+                stat = processes.process_stat(self.pid)
+                if stat is None or stat.state in "TtZX":
+                    break
+            self._read_reports()
+            over = self._over is None or self._over.done() or not self._loaded
+            yield not over and not os.path.lexists(f"/proc/{self.pid}/fd/{_BELL_DESCRIPTOR}")
+        finally:
+            self._signal_bash(signal.SIGCONT)
+
+    def _signal_bash(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            if not self.death:
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    # --- starting -------------------------------------------------------------------------------------
+
+    def _pipe(self) -> tuple[int, int]:
+        ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._descriptors += ends
+        return ends
+
+    def _memory_file(self, name: str) -> int:
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def _spawn(
+        self,
+        argv: list[str],
+        environment: Mapping[str, str],
+        directory: str,
+        size: tuple[int, int],
+        open_files: tuple[int, int],
+    ) -> None:
+        """Fork and execute bash: on the main thread, since PR_SET_PDEATHSIG is about the thread that forks."""
+        boot = _descriptor_path(self._boot_r)
+        daemon = os.getpid()
+
+        def in_child() -> None:
+            processes.die_with_parent()
+            if os.getppid() != daemon:
+                os._exit(1)
+            processes.become_subreaper()
+            processes.default_signals()
+            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+            set_baseline_modes(0)
+            lines = os.open(boot, os.O_RDONLY)
+            os.dup2(lines, 0)
+            os.close(lines)
+
+        process = PtyProcess.spawn(
+            argv, cwd=directory, env=dict(environment), echo=False, preexec_fn=in_child, dimensions=size
+        )
+        master = fcntl.fcntl(process.fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        process.fileobj.close()
+        process.closed = True
+        self.pid = process.pid
+        self._reaper.own(process.pid)
+        self.directory = directory
+        self._size = size
+        self._pidfd = os.pidfd_open(process.pid)
+        self.terminal = Terminal(master, self._idle_sink)
+        memory = {name: _descriptor_path(descriptor) for name, descriptor in self._memory.items()}
+        paths = Paths(
+            boot=boot,
+            bell=_descriptor_path(self._bell_r),
+            reports=_descriptor_path(self._reports_w),
+            terminal=self.terminal.slave_path,
+            shell=os.readlink(f"/proc/{self.pid}/exe"),
+            **memory,
+        )
+        self._driver = Driver(paths, self._tag, restore=self._restore)
+        for path, content in self._driver.files.items():
+            name = next(name for name, known in memory.items() if known == path)
+            _write_all(self._memory[name], content.encode())
+        self._loop.add_reader(self._reports_r, self._read_reports)
+        self._loop.add_reader(self._pidfd, self._reap)
+        self._send_lines(self._driver.start_lines)
+
+    # --- one command ----------------------------------------------------------------------------------
+
+    def _script(
+        self, command: str, directory: str | None, environment: Mapping[str, str] | None, stdin_file: int
+    ) -> Script:
+        """Write what `directory`, `environment` and standard input mean in bash."""
+        setup: list[str] = []
+        cleanup: list[str] = []
+        if environment:
+            names = " ".join(shlex.quote(name) for name in environment)
+            saved = _descriptor_path(self._memory["saved"])
+            setup.append(f"\\builtin declare -p {names} >|{saved} 2>|/dev/null")
+            setup.append(
+                "\\builtin export -- " + " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+            )
+            cleanup += [f"\\builtin unset -v {names}", f"\\builtin . {saved}"]
+        if directory or stdin_file >= 0:
+            command = f"\\builtin eval -- {shlex.quote(command)}"
+            if stdin_file >= 0:
+                command += f" <{_descriptor_path(stdin_file)}"
+            if directory:
+                command = f"\\builtin cd -- {shlex.quote(directory)} && {command}"
+                cleanup += [
+                    f"\\builtin cd -- {shlex.quote(self.directory)}",
+                    f"OLDPWD={shlex.quote(self._previous_directory)}",
+                ]
+        return Script(command, setup, cleanup)
+
+    async def _run(
+        self, script: Script, sink: Sink, stderr_sink: Sink | None, loading: Callable[[], None] | None
+    ) -> Outcome:
+        if not await self._back_in_loop():
+            return self._died_outcome()
+        self.terminal.restore()
+        setup = [*self._stderr_setup(apart=stderr_sink is not None), *script.setup]
+        await self._fences()
+        self.terminal.sink = sink
+        if self.stderr_terminal:
+            self.stderr_terminal.sink = stderr_sink or sink
+        try:
+            ended = await self._evaluate(script.text, setup, loading)
+            await self._fences()
+        finally:
+            self.terminal.sink = self._idle_sink
+            if self.stderr_terminal:
+                self.stderr_terminal.sink = self._idle_sink
+        if isinstance(ended, Death) or not await self._back_in_loop():
+            return self._died_outcome()
+        damage, self._damage = self._damage, None
+        return Outcome(
+            status=None if damage else ended.status,
+            restored=ended.kind is ReportKind.EXITED,
+            interrupted=ended.kind is ReportKind.PROMPT,
+            damage=damage,
+        )
+
+    def _died_outcome(self) -> Outcome:
+        death = self.death
+        assert death is not None
+        return Outcome(death.exit_code if death.signal is None else 128 + death.signal, death=death)
+
+    async def _clean_up(self, steps: Sequence[str]) -> None:
+        """Undo what held for one command alone; the status that the next command sees is kept."""
+        carried = self._carried
+        self.terminal.restore()
+        ended = await self._evaluate(f"{{ {'; '.join(steps)}; }} >|/dev/null 2>&1", ())
+        if isinstance(ended, Report) and await self._back_in_loop():
+            self._carried = replace(carried, jobs=self._carried.jobs, trap_function=False, exit_trap_set=True)
+
+    async def _evaluate(
+        self, command: str, setup: Sequence[str], loading: Callable[[], None] | None = None
+    ) -> Report | Death:
+        """Have bash evaluate `command`; return the report of its end, or how bash died of it."""
+        if self.death:
+            return self.death
+        text = _encode(self._driver.command_text(command, self._carried, setup))
+        self._over = self._loop.create_future()
+        self._loaded = False
+        self._suspicions = self._attempts = 0
+        _write_all(self._memory["text"], text)
+        os.write(self._bell_w, b"\0")
+        if loading:
+            loading()
+        try:
+            ended = await self._over
+        finally:
+            self._over = None
+        if isinstance(ended, Report):
+            self._carried = self._driver.carry(ended, self._carried, trap_function=sets_exit_trap(command))
+            self.directory = self._checked_directory(ended.directory)
+            self._previous_directory = ended.previous_directory
+        if len(text) > _LARGE_TEXT:
+            os.ftruncate(self._memory["text"], 0)
+        return ended
+
+    def _stderr_setup(self, *, apart: bool) -> list[str]:
+        """Return the step that moves descriptor 2 between the terminals, where it is one of them.
+
+        A redirection of the user's own (`exec 2>file`) is left alone, and stays.
+        """
+        if apart and not self.stderr_terminal:
+            self.stderr_terminal = Terminal.open(self._idle_sink, *self._size)
+        if not self.stderr_terminal or apart == self._stderr_moved:
+            return []
+        self._stderr_moved = apart
+        here, there = self.terminal.slave_path, self.stderr_terminal.slave_path
+        source, target = (here, there) if apart else (there, here)
+        return [f"if [[ /dev/fd/2 -ef {source} ]]; then \\exec 2>|{target}; fi"]
+
+    async def _fences(self) -> None:
+        await self.terminal.fence()
+        if self.stderr_terminal:
+            await self.stderr_terminal.fence()
+
+    async def _back_in_loop(self) -> bool:
+        """Wait until bash listens to the bell again; a bash that does not come back is killed."""
+        if not self._looping.done():
+            await asyncio.wait({self._looping}, timeout=_BOOT_TIMEOUT)
+            if not self._looping.done():
+                self.kill()
+                await self._looping
+        return self.death is None
+
+    def _checked_directory(self, claimed: str) -> str:
+        """Return `$PWD` where it is the truth, else what the kernel says."""
+        physical = processes.working_directory(self.pid)
+        if physical is None or physical == claimed or physical == f"{claimed} (deleted)":
+            return claimed
+        with contextlib.suppress(OSError):
+            if claimed.startswith("/") and os.path.samestat(os.stat(claimed), os.stat(f"/proc/{self.pid}/cwd")):
+                return claimed
+        return physical
+
+    # --- what bash says -------------------------------------------------------------------------------
+
+    def _read_reports(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reports_r, _PIPE_READ):
+                for report in self._parser.feed(data):
+                    self._take(report)
+
+    def _take(self, report: Report) -> None:
+        if report.kind is ReportKind.LOADED:
+            self._loaded = True
+        elif report.kind is ReportKind.RAN:
+            self._end(report)
+        elif report.kind is ReportKind.PROMPT:
+            self._leave_loop()
+            if self._loaded:
+                self._end(report)
+        elif report.kind is ReportKind.EXITED:
+            self._reported_exit = report.status
+            if self._restore:
+                self._leave_loop()
+                self._end(report)
+        else:
+            self._enter_loop(report)
+
+    def _leave_loop(self) -> None:
+        """bash reads lines: give it the loop. It does not listen to the bell, so what is in there is stale."""
+        if self._looping.done():
+            self._looping = self._loop.create_future()
+        _empty(self._bell_r)
+        _empty(self._boot_r)
+        self._send_lines(self._driver.loop_lines)
+
+    def _enter_loop(self, report: Report) -> None:
+        self._reported_exit = None
+        if not self._started:
+            self._started = True
+            self._carried = self._driver.carry(report, self._carried, trap_function=False)
+            self._carried = replace(self._carried, status=0)
+        if not self._looping.done():
+            self._looping.set_result(None)
+        if self._over and not self._loaded:
+            os.write(self._bell_w, b"\0")
+
+    def _end(self, ended: Report | Death) -> None:
+        if self._over and not self._over.done():
+            self._over.set_result(ended)
+
+    def _reap(self) -> None:
+        """bash is dead: take what it still said, its name, and its status."""
+        self._loop.remove_reader(self._pidfd)
+        self._read_reports()
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        stat = processes.process_stat(self.pid)
+        _, status = os.waitpid(self.pid, 0)
+        self._reaper.disown(self.pid)
+        code = os.waitstatus_to_exitcode(status)
+        self.death = Death(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            name=stat.name if stat else "",
+            reported=self._reported_exit,
+        )
+        self._end(self.death)
+        if not self._looping.done():
+            self._looping.set_result(None)
+        if not self._died.done():
+            self._died.set_result(None)
+        if self.on_death:
+            self.on_death()
+
+    def _send_lines(self, lines: bytes) -> None:
+        os.write(self._boot_w, lines)
+
+    # --- damage ---------------------------------------------------------------------------------------
+
+    def _suspect(self, mend: Callable[[], None]) -> None:
+        """Act when the same is seen twice in a row; give up when it does not help."""
+        self._suspicions += 1
+        if self._suspicions < 2:
+            return
+        self._suspicions = 0
+        self._attempts += 1
+        if self._attempts > _REPAIR_ATTEMPTS:
+            self.kill()
+            return
+        self._damage = "The command left bash unable to report; its exit status is not known."
+        self._make_room()
+        mend()
+
+    def _repair(self) -> None:
+        """bash listens to the bell and has not reported: its builtins are gone. Bring them back from outside."""
+        self._send_lines(self._driver.repair_lines)
+        self._signal_bash(signal.SIGINT)
+
+    def _ask(self) -> None:
+        """bash reads lines and has not reported: an interrupt fell into the report, or descriptors ran out."""
+        self._send_lines(self._driver.prompt_line)
+
+    def _rescue(self) -> None:
+        """bash has lost the boot pipe (a command closed all descriptors) and reads lines from the terminal."""
+        self.terminal.restore()
+        self.terminal.write(self._driver.rescue_line)
+        self._send_lines(self._driver.prompt_line)
+
+    def _make_room(self) -> None:
+        """Raise bash's own limit of descriptors, where they have run out, so that it can speak again."""
+        soft, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        if soft < _ENOUGH_DESCRIPTORS:
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(
+                    self.pid, resource.RLIMIT_NOFILE, (_ENOUGH_DESCRIPTORS, max(hard, _ENOUGH_DESCRIPTORS))
+                )
+
+    def _lost_pipes(self) -> bool:
+        """Whether bash no longer holds the bell pipe: then a read of the terminal is not the user's `read`."""
+        bell = os.fstat(self._bell_r)
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{self.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(bell, entry.stat()):
+                        return False
+        return True
+
+    def _at_prompt(self) -> bool:
+        """Whether descriptor 0 of bash is the boot pipe."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._boot_r), os.stat(f"/proc/{self.pid}/fd/0"))
+        return False
+
+
+def _descriptor_path(descriptor: int) -> str:
+    """Return a path by which another process of this user can open what `descriptor` refers to."""
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Make `data` the content of a memory file."""
+    os.ftruncate(descriptor, 0)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], written)
+
+
+def _empty(pipe: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(pipe, _PIPE_READ):
+            pass
+
+
+def check_command(text: str) -> None:
+    """Raise `InvalidRequest` where bash cannot be given `text`."""
+    check_encodable("command", text)
+    if "\0" in text:
+        raise InvalidRequest("The command contains a NUL character, which bash cannot take.")
+
+
+def check_encodable(name: str, text: str) -> None:
+    """Raise `InvalidRequest` where `text` has no bytes."""
+    try:
+        _encode(text)
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} contains a lone surrogate, which has no bytes in UTF-8.") from None
+
+
+def _encode(text: str) -> bytes:
+    """Return the bytes of `text`; surrogates stand for bytes that were not UTF-8 (PEP 383)."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _readable(data: bytes | bytearray) -> str:
+    return data.decode("utf-8", "replace").strip()[-500:] or "it wrote nothing"

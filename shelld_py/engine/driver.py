@@ -1,0 +1,399 @@
+r"""The bash side of the protocol: the driver, its reports, and the text of a command.
+
+Text in, text out: this file starts no process and opens no file.
+
+How bash is driven
+    bash runs interactively on the terminal, but reads its own input lines from a private pipe (the boot
+    pipe is its descriptor 0 when it starts). The first line sent there never returns: it is a loop in C,
+    `mapfile -C CALLBACK -c 1`, with the terminal as descriptor 0 for as long as it lasts. For each byte
+    that arrives on a second pipe (the bell), mapfile evaluates the callback, and the callback loads the
+    command's text from a memory file and evaluates it: at top level, outside of any function or loop, in
+    a shell that is interactive, and that returns to no prompt in between. So PS1, PROMPT_COMMAND, PS0,
+    TMOUT, history and `set -t` have nothing to act on, the command's standard input is the terminal, and
+    nothing that is typed there is ever executed.
+
+    Only SIGINT brings bash out of the loop, back to reading lines. There one line waits always, the prompt
+    line: it reports, and the daemon sends the loop again, and another prompt line.
+
+    `mapfile` puts what it reads into an array. That array is DIRSTACK, with an index far beyond the stack's
+    end: bash ignores such assignments to it (set_dirstack_element in builtins/pushd.def), so that nothing
+    grows and no variable of ours appears.
+
+What a command can see of it
+    Nothing while it runs, but the EXIT trap (below) and what `declare -p __shelld` would show to a command
+    whose first line cannot be parsed. The descriptors of the driver (247 to 249 inside of the loop) are
+    closed around the command; bash keeps its own copies at 10 and above with close-on-exec.
+
+Reports
+    A record is TAG NUL type NUL fields, each ended by NUL. The tag is random, NUL cannot occur in anything
+    that bash holds, and a record that an interrupt cut short is dropped when the next tag appears. What
+    traps of the user print while the driver's own commands run falls between the records.
+
+exit
+    An EXIT trap dumps the state of the shell into a memory file and executes bash again in place: same pid,
+    same children, same descriptors. The environment is passed by the dump alone (`exec -c`), so that no
+    variable is too large for execve(2). A trap that the user sets on EXIT is run before that, in a subshell.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+_FIELDS: Final = {b"S": 0, b"R": 5, b"P": 5, b"B": 5, b"X": 5, b"T": 1, b"J": 1, b"Z": 2}
+_LONGEST_TAG: Final = 64
+_STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
+_ON_EXIT: Final = "--on-exit"
+_EXIT_TRAP: Final = re.compile(r"\btrap\b.*\b(?:EXIT|exit|0)\b|(?:^|[\s;&|({!])(?:\.|source)\s", re.DOTALL)
+
+
+class ReportKind(StrEnum):
+    """What bash reports about itself."""
+
+    LOADED = "S"
+    """The command's text has been loaded: from here on an interrupt is the command's."""
+    RAN = "R"
+    """The command is over."""
+    PROMPT = "P"
+    """An interrupt has brought bash back to reading lines."""
+    LOOP = "B"
+    """The loop begins (again)."""
+    EXITED = "X"
+    """The shell is exiting; with `restored` it comes back with a LOOP report."""
+
+
+@dataclass(slots=True)
+class Report:
+    """One report of bash. `status` is `$?`, `flags` is `$-`."""
+
+    kind: ReportKind
+    status: int = 0
+    prepared: bool = True
+    """False where the command's first line was not executed, as it could not be parsed."""
+    flags: str = ""
+    directory: str = ""
+    previous_directory: str = ""
+    traps: dict[str, str] = field(default_factory=dict)
+    jobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where bash finds the daemon's private pipes and memory files: paths that open them anew."""
+
+    boot: str
+    bell: str
+    reports: str
+    terminal: str
+    text: str
+    start: str
+    restart: str
+    loop: str
+    prompt: str
+    exit: str
+    status: str
+    dump: str
+    saved: str
+    shell: str
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one command leaves for the next, and the driver has taken away in between."""
+
+    status: int = 0
+    flags: str = ""
+    traps: Mapping[str, str] = field(default_factory=dict)
+    """The DEBUG, ERR and RETURN traps of the user, by name."""
+    exit_action: str | None = None
+    """What the user's own EXIT trap does."""
+    exit_trap_set: bool = True
+    """Whether the driver's EXIT trap is in place."""
+    jobs: bool = False
+    """Whether bash has jobs, whose end it would report in the middle of the next command's output."""
+    trap_function: bool = False
+
+
+class ReportParser:
+    """Turns the bytes of the report pipe into reports, however they are cut."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag.encode() + b"\0"
+        self._buffer = b""
+        self._open: Report | None = None
+
+    def feed(self, data: bytes) -> Iterator[Report]:
+        """Take the next bytes; yield each report when it is complete."""
+        self._buffer += data
+        while (record := self._next_record()) is not None:
+            kind, fields = record
+            report = self._open
+            if kind == b"S":
+                yield Report(ReportKind.LOADED)
+            elif kind in (b"R", b"P", b"B", b"X"):
+                self._open = _header(ReportKind(kind.decode()), fields, report)
+            elif report and kind == b"T":
+                report.traps |= _parse_traps(_decode(fields[0]))
+            elif report and kind == b"J":
+                report.jobs = bool(fields[0].strip())
+            elif report and kind == b"Z" and fields[0].decode() == report.kind:
+                report.status = int(fields[1] or report.status)
+                self._open = None
+                yield report
+
+    def _next_record(self) -> tuple[bytes, list[bytes]] | None:
+        while True:
+            start = self._buffer.find(self._tag)
+            if start < 0:
+                self._buffer = self._buffer[-_LONGEST_TAG:]
+                return None
+            body = start + len(self._tag)
+            torn = self._buffer.find(self._tag, body)
+            kind = self._buffer[body : body + 1]
+            count = _FIELDS.get(kind, 0)
+            end = body
+            for _ in range(count + 1):
+                end = self._buffer.find(b"\0", end) + 1
+                if end == 0:
+                    break
+            if torn >= 0 and (end == 0 or end > torn):
+                self._buffer = self._buffer[torn:]
+                continue
+            if end == 0:
+                self._buffer = self._buffer[start:]
+                return None
+            fields = self._buffer[body:end].split(b"\0")[1:-1]
+            self._buffer = self._buffer[end:]
+            return kind, fields
+
+
+def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -> Report:
+    """Open a report. One that an interrupt cut off in the middle of RAN keeps the status it had reported."""
+    report = Report(
+        kind,
+        status=int(fields[0]),
+        prepared=not fields[1],
+        flags=fields[2].decode(),
+        directory=_decode(fields[3]),
+        previous_directory=_decode(fields[4]),
+    )
+    if kind is ReportKind.PROMPT and interrupted and interrupted.kind is ReportKind.RAN:
+        report.status, report.prepared = interrupted.status, interrupted.prepared
+        report.flags = "".join({*report.flags, *interrupted.flags})
+        report.traps = interrupted.traps
+    return report
+
+
+def sets_exit_trap(command: str) -> bool:
+    """Return whether `command` may set an EXIT trap and exit as well: it names both, or sources a file."""
+    return bool(_EXIT_TRAP.search(command))
+
+
+def _trap(action: str, name: str) -> str:
+    return f"\\builtin trap -- {shlex.quote(action)} {name}"
+
+
+def _decode(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _parse_traps(listing: str) -> dict[str, str]:
+    """Read what `trap -p` printed: `trap -- 'ACTION' NAME` for each trap."""
+    words = shlex.split(listing)
+    return {name: action for action, name in zip(words[2::4], words[3::4], strict=False) if name in _STATE_TRAPS}
+
+
+class Driver:
+    """The scripts that bash is given, with the paths and the tag of one shell filled in."""
+
+    def __init__(self, paths: Paths, tag: str, *, restore: bool) -> None:
+        self._paths = paths
+        self._tag = tag
+        self._restore = restore
+        self._exit_action = f"\\builtin . {paths.exit}"
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """What each memory file must hold, by its path."""
+        paths = self._paths
+        private = f"247<>/dev/null 248>|{paths.reports}"
+        return {
+            paths.start: self._settle(),
+            paths.restart: self._restart(),
+            paths.loop: f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n__shelld={shlex.quote(self._callback())}\n",
+            paths.prompt: f"{{ {self._report(ReportKind.PROMPT)}; }} {private}\n",
+            paths.exit: self._exit(),
+            paths.status: '\\builtin return "$1"\n',
+        }
+
+    @property
+    def start_lines(self) -> bytes:
+        """What bash reads first of all."""
+        return f" \\builtin . {self._paths.start};".encode() + self.loop_lines
+
+    @property
+    def loop_lines(self) -> bytes:
+        """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes)."""
+        paths = self._paths
+        return (
+            f" \\builtin . {paths.loop}; \\builtin mapfile -d '' -O 1000000000 -c 1 -u 249 -C \"$__shelld\" DIRSTACK"
+            f" <{paths.terminal} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}\n"
+        ).encode() + self.prompt_line
+
+    @property
+    def prompt_line(self) -> bytes:
+        """The line that reports that bash reads lines. Its own trace (`set -x`) must not appear."""
+        return f" {{ \\builtin . {self._paths.prompt}; }} 2>|/dev/null\n".encode()
+
+    @property
+    def repair_lines(self) -> bytes:
+        """What gives a shell its builtins back after a command has replaced or disabled them.
+
+        In POSIX mode `unset` is found before a function of that name (bash(1), POSIX mode, item 24).
+        """
+        names = "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export"
+        return (
+            f" {{ POSIXLY_CORRECT=1; \\unset -f {names} enable; \\unset -v POSIXLY_CORRECT; \\enable {names};"
+            " \\builtin trap - DEBUG; } 2>|/dev/null\n"
+        ).encode() + self.prompt_line
+
+    @property
+    def rescue_line(self) -> bytes:
+        """What is typed to a bash that has lost the boot pipe and reads lines from the terminal."""
+        return f" \\exec <{self._paths.boot}\n".encode()
+
+    def command_text(self, command: str, carried: Carried, setup: Sequence[str] = ()) -> str:
+        """Return what bash evaluates: `command`, with what must be in force for it before, on its first line.
+
+        The order matters: `trap` and `set` reset `$?`, so the status comes behind them; but a DEBUG trap
+        would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
+        """
+        traps = carried.traps
+        steps = ["\\unset -v __shelld"]
+        if carried.jobs:
+            steps.append("\\builtin jobs >|/dev/null")
+        if carried.trap_function:
+            steps.append("\\builtin unset -f trap")
+        steps += setup
+        if not carried.exit_trap_set:
+            steps.append(_trap(self._exit_trap(carried.exit_action), "EXIT"))
+        if sets_exit_trap(command):
+            steps.append(self._trap_function())
+        steps += [f"\\builtin set -{flag}" for flag in "vx" if flag in carried.flags]
+        steps += [_trap(traps[name], name) for name in ("ERR",) if name in traps]
+        if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
+            steps.append(f"{{ \\builtin . {self._paths.status} {carried.status} && \\builtin :; }} 2>|/dev/null")
+        steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
+        return ";".join(steps) + ("\n" if "v" in carried.flags else ";") + command
+
+    def carry(self, report: Report, before: Carried, *, trap_function: bool) -> Carried:
+        """Return what the next command must find, after the one that `report` is about."""
+        if not report.prepared:
+            return replace(before, status=report.status, jobs=report.jobs)
+        traps = dict(report.traps)
+        action = traps.pop("EXIT", None)
+        ours = report.kind is ReportKind.EXITED or (action or "").startswith(self._exit_action)
+        return Carried(
+            status=report.status,
+            flags="" if report.kind is ReportKind.EXITED else report.flags,
+            traps=traps,
+            exit_action=before.exit_action
+            if ours and report.kind is not ReportKind.EXITED
+            else None
+            if ours
+            else action,
+            exit_trap_set=ours,
+            jobs=report.jobs,
+            trap_function=trap_function,
+        )
+
+    def _exit_trap(self, action: str | None) -> str:
+        return self._exit_action if action is None else f"{self._exit_action} {_ON_EXIT} {shlex.quote(action)}"
+
+    def _trap_function(self) -> str:
+        """A `trap` that keeps the EXIT trap behind one that the command sets, for commands that set one."""
+        scratch = self._paths.saved
+        return (
+            'trap() { \\builtin trap "$@"; \\builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {'
+            f" \\builtin trap -p EXIT >|{scratch}; \\builtin mapfile -d '' -t -n 1 __shelld <{scratch};"
+            ' \\builtin eval "__shelld=(${__shelld[0]-})";'
+            f" [[ ${{__shelld[2]-}} == {shlex.quote(self._exit_action)}* ]] ||"
+            f" \\builtin trap -- {shlex.quote(self._exit_action)}"
+            f'"${{__shelld[2]+ {_ON_EXIT} ${{__shelld[2]@Q}}}}" EXIT;'
+            ' \\builtin unset -v __shelld; }; \\builtin return "$1"; }'
+        )
+
+    def _report(self, kind: ReportKind) -> str:
+        tag = f"{self._tag}\\0"
+        return (
+            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%s\0%s\0%s\0%s\0' """
+            r""""$?" "${__shelld+1}" "$-" "${PWD-}" "${OLDPWD-}" >&248; """
+            rf"""\builtin printf '{tag}T\0' >&248; \builtin trap -p {" ".join(_STATE_TRAPS)} >&248; """
+            r"""\builtin printf '\0' >&248; """
+            r"""\builtin trap - DEBUG ERR RETURN; \builtin set +xv; """
+            rf"""\builtin printf '{tag}J\0' >&248; \builtin jobs -l >&248; \builtin printf '\0' >&248; """
+            r"""{ \builtin unset -v __shelld PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'; } || \builtin :; """
+            rf"""\builtin printf '{tag}Z\0{kind}\0\0' >&248; }} >&247 2>&247"""
+        )
+
+    def _callback(self) -> str:
+        """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes."""
+        return (
+            rf"{{ \builtin mapfile -d '' -n 1 __shelld <{self._paths.text}; "
+            rf"\builtin printf '{self._tag}\0S\0' >&248; }} 2>&247; "
+            r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; ' + self._report(ReportKind.RAN) + r"; \builtin :"
+        )
+
+    def _settle(self) -> str:
+        """What makes a fresh bash ours: no history, no prompt (but PS1 is not empty: scripts look at it)."""
+        return (
+            "\\builtin unset -v HISTFILE PROMPT_COMMAND PS0\n"
+            "\\builtin set +o history\n"
+            "PS1='\\[\\]'\n"
+            f"\\builtin trap -- {shlex.quote(self._exit_action)} EXIT\n"
+        )
+
+    def _exit(self) -> str:
+        """The EXIT trap, a script to be sourced: report, dump, do what the user's own trap does, come back."""
+        tag, paths = f"{self._tag}\\0", self._paths
+        private = f"247<>/dev/null 248>|{paths.reports} >&247 2>&247"
+        steps = [
+            "__shelld=$?",
+            '[[ $BASHPID == "$$" ]] || \\builtin return "$__shelld"',
+            "{",
+            rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' "$__shelld" "$-" "${{PWD-}}" "${{OLDPWD-}}" >&248""",
+            rf"\builtin printf '{tag}T\0' >&248; \builtin trap -p DEBUG ERR RETURN >&248; \builtin printf '\0' >&248",
+            "\\builtin trap - DEBUG ERR RETURN EXIT; \\builtin set +xve",
+            f"}} {private}",
+        ]
+        if self._restore:
+            steps += [
+                "{",
+                "\\builtin shopt -p extglob; \\builtin declare -fp; \\builtin declare -p; \\builtin alias -p",
+                "\\builtin shopt -p; \\builtin set +o; \\builtin trap -p; \\builtin umask -p",
+                f"[[ ${{1-}} == {_ON_EXIT} || $# == 0 ]] ||",
+                "{ \\builtin printf 'set --'; \\builtin printf ' %q' \"$@\"; }",
+                f"}} >|{paths.dump} 2>|/dev/null",
+            ]
+        steps += [
+            f"if [[ ${{1-}} == {_ON_EXIT} ]]; then",
+            f'( \\builtin trap - EXIT; \\builtin . {paths.status} "$__shelld"',
+            '\\builtin eval -- "$2"; \\builtin exit "$__shelld" )',
+            "__shelld=$?; fi",
+            rf"""\builtin printf '{tag}Z\0X\0%s\0' "$__shelld" {private} >&248""",
+        ]
+        if self._restore:
+            options = f"--noprofile --noediting --rcfile {paths.restart} -i"
+            steps.append(f'\\builtin exec -c -a "$0" {paths.shell} {options} <{paths.boot}')
+        return "\n".join(steps) + "\n"
+
+    def _restart(self) -> str:
+        """The rcfile of a bash that comes back: what it sets by itself goes, what it had comes."""
+        return (
+            "\\builtin unset -v HOME OLDPWD PATH SHELL TERM\n"
+            f"{{ \\builtin . {self._paths.dump}; }} >|/dev/null 2>&1\n"
+            "\\builtin unset -v __shelld\n"
+            "\\builtin set +t\n"
+        ) + self._settle()

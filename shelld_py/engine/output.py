@@ -1,0 +1,266 @@
+"""The output log: the one home of what a run writes.
+
+A log is append-only and addressed by byte offsets, which never change and never become invalid. It lives
+on disk from its first byte, so memory stays small however much is written and a crash loses nothing. It
+knows nothing of bash, of runs or of text.
+
+Bounded size
+    A log keeps its beginning and its end. The first half of `maximum` goes to the file itself, the head.
+    What comes after goes to segments beside it, `NAME.HEAD.OFFSET`, each an eighth of the maximum; when
+    there would be a fifth, the oldest is removed. The names carry the offsets, so that a log can be read
+    after a crash without any other record. When the log is complete, `join` appends the segments to the
+    head: the file then is the beginning and the end, and `extents` says which offsets it holds.
+
+Full disk
+    A write that fails loses the bytes of that write alone: they become a gap like those of removed
+    segments, `lost` counts them, and the next try is made a mebibyte later. The writer never sees an error.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+_SEGMENTS: Final = 4
+_RETRY_AFTER: Final = 1024 * 1024
+_COPY_SIZE: Final = 1024 * 1024
+_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE: Final = _OPEN | os.O_CREAT | os.O_EXCL
+
+Extents = tuple[tuple[int, int], ...]
+"""The (offset, length) of each stretch of a log that its file holds, in order."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Bytes of the log that lie together in one file: `length` of them, at `at` in `path`."""
+
+    start: int
+    length: int
+    path: str
+    at: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a read gave: `data`, which begins at `start`; `dropped` bytes before it were not kept."""
+
+    start: int
+    data: bytes
+    dropped: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind the data, where the next read goes on."""
+        return self.start + len(self.data)
+
+
+class OutputLog:
+    """One output stream of one run. Appended to by one writer, read by any number of readers."""
+
+    def __init__(self, path: str, maximum: int) -> None:
+        """Make a log at `path` that takes `maximum` bytes of disk at the most. `create` or `load` follows."""
+        self._path = path
+        self._segment_size = max(1, maximum // (2 * _SEGMENTS))
+        self._head_size = max(1, maximum // 2)
+        self._pieces: list[_Piece] = []
+        self._segments: list[str] = []
+        self._file = path
+        self._file_length = 0
+        self._room = self._head_size
+        self._fd = -1
+        self._retry_at = 0
+        self.size = 0
+        """Bytes ever appended, kept or not: the offset of the end."""
+        self.lost = 0
+        """Bytes that the disk refused."""
+
+    def create(self) -> Self:
+        """Create the file. A disk that refuses is met again, and the loss counted, by `append`."""
+        self._open(_CREATE)
+        return self
+
+    @classmethod
+    def load(cls, path: str, maximum: int, extents: Sequence[tuple[int, int]] | None = None) -> Self:
+        """Open the log that an earlier run, or an earlier daemon, has left at `path`.
+
+        `extents` is what the joined log had; None when it had no gap, or was never joined.
+        Raises `OSError` when there is no such file.
+        """
+        log = cls(path, maximum)
+        log._file_length = length = Path(path).stat().st_size
+        log._room = max(0, log._head_size - length)
+        segments = _segments_of(path)
+        if segments:
+            extents = None
+            length = min(length, segments[0][0])
+        at = 0
+        for start, kept in extents or [(0, length)]:
+            log._pieces.append(_Piece(start, min(kept, length - at), path, at))
+            at += kept
+        if log._pieces and length > at:
+            log._pieces[-1].length += length - at
+        for _, start, segment in segments:
+            log._pieces.append(_Piece(start, Path(segment).stat().st_size, segment, 0))
+            log._segments.append(segment)
+        log.size = log._pieces[-1].end
+        return log
+
+    @property
+    def extents(self) -> Extents:
+        """Which offsets are kept."""
+        merged: list[tuple[int, int]] = []
+        for piece in self._pieces:
+            if merged and sum(merged[-1]) == piece.start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + piece.length)
+            elif piece.length:
+                merged.append((piece.start, piece.length))
+        return tuple(merged)
+
+    @property
+    def kept(self) -> int:
+        """Bytes that can still be read."""
+        return sum(piece.length for piece in self._pieces)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was ever appended is kept."""
+        return self.kept == self.size
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Append `data`. Never fails: what the disk refuses is counted in `lost`."""
+        view = memoryview(data)
+        while view:
+            if not self._room:
+                self._next_segment()
+            part = view[: self._room]
+            self._keep(part)
+            view = view[len(part) :]
+
+    def read(self, offset: int, limit: int) -> Chunk:
+        """Return up to `limit` bytes from `offset` on; where those are gone, from the next that are kept."""
+        for piece in self._pieces:
+            if offset < piece.end:
+                start = max(offset, piece.start)
+                data = self._read(piece.path, piece.at + start - piece.start, min(limit, piece.end - start))
+                return Chunk(start, data, start - offset)
+        end = max(offset, self.size)
+        return Chunk(end, b"", end - offset)
+
+    def join(self) -> None:
+        """Make the file hold all that is kept, in order. The segments stay until `discard_segments`.
+
+        Copies up to half of the maximum: call it in a thread when `segmented`.
+        """
+        if not self.segmented:
+            return
+        self._reset_head()
+        joined: list[_Piece] = []
+        at = 0
+        with Path(self._path).open("ab") as head:
+            for piece in self._pieces:
+                if piece.path != self._path:
+                    with Path(piece.path).open("rb") as segment:
+                        segment.seek(piece.at)
+                        _copy(segment.fileno(), head.fileno(), piece.length)
+                joined.append(_Piece(piece.start, piece.length, self._path, at))
+                at += piece.length
+        self._pieces = joined
+
+    @property
+    def segmented(self) -> bool:
+        """Whether part of the log lies in segments beside the file."""
+        return any(piece.path != self._path for piece in self._pieces)
+
+    def discard_segments(self) -> None:
+        """Remove the segments of a joined log, once its extents have been recorded."""
+        for segment in self._segments:
+            Path(segment).unlink(missing_ok=True)
+        if self._segments:
+            self.close()
+            self._segments.clear()
+            self._file, self._file_length, self._room = self._path, Path(self._path).stat().st_size, self._segment_size
+
+    def close(self) -> None:
+        """Release the descriptor. Reading goes on working, and appending takes a new one."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self, flags: int) -> None:
+        with contextlib.suppress(OSError):
+            self._fd = os.open(self._file, flags, 0o600)
+
+    def _next_segment(self) -> None:
+        self.close()
+        self._file = f"{self._path}.{self._head_size}.{self.size}"
+        self._file_length = 0
+        self._room = self._segment_size
+        self._segments.append(self._file)
+        if len(self._segments) > _SEGMENTS:
+            oldest = self._segments.pop(0)
+            self._pieces = [piece for piece in self._pieces if piece.path != oldest]
+            Path(oldest).unlink(missing_ok=True)
+        self._open(_CREATE)
+
+    def _keep(self, part: memoryview) -> None:
+        written = self._write(part)
+        if written:
+            last = self._pieces[-1] if self._pieces else None
+            if last and last.path == self._file and last.end == self.size:
+                last.length += written
+            else:
+                self._pieces.append(_Piece(self.size, written, self._file, self._file_length))
+            self._file_length += written
+            self._room -= written
+        self.lost += len(part) - written
+        self.size += len(part)
+
+    def _write(self, part: memoryview) -> int:
+        """Write as much of `part` as the disk takes."""
+        written = 0
+        if self.size < self._retry_at:
+            return written
+        if self._fd < 0:
+            self._open(_OPEN)
+        try:
+            while written < len(part):
+                written += os.write(self._fd, part[written:])
+        except OSError:
+            self._retry_at = self.size + _RETRY_AFTER
+        return written
+
+    def _read(self, path: str, at: int, length: int) -> bytes:
+        if path == self._file and self._fd >= 0:
+            return os.pread(self._fd, length, at)
+        with contextlib.suppress(FileNotFoundError), Path(path).open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), length, at)
+        return b""
+
+    def _reset_head(self) -> None:
+        """Cut off what an interrupted `join` may have appended before."""
+        head = max((piece.at + piece.length for piece in self._pieces if piece.path == self._path), default=0)
+        os.truncate(self._path, head)
+
+
+def _segments_of(path: str) -> list[tuple[int, int, str]]:
+    """Return (head size, offset, path) of each segment beside the log at `path`, in order."""
+    name = re.compile(re.escape(Path(path).name) + r"\.(\d+)\.(\d+)")
+    matches = [(name.fullmatch(entry.name), entry.path) for entry in os.scandir(Path(path).parent)]
+    return sorted((int(match[1]), int(match[2]), found) for match, found in matches if match)
+
+
+def _copy(source: int, target: int, length: int) -> None:
+    while length:
+        data = os.read(source, min(length, _COPY_SIZE))
+        if not data:
+            return
+        os.write(target, data)
+        length -= len(data)

@@ -1,0 +1,215 @@
+"""The process tree as the kernel shows it: who descends from whom, what they use, and how to end them.
+
+Everything is read from /proc (proc(5)) at the moment it is asked for; nothing is kept. It knows nothing of
+shells, runs or HTTP.
+
+Who belongs to a shell
+    Each bash is made a child subreaper before it is executed (PR_SET_CHILD_SUBREAPER of prctl(2), which
+    survives execve(2)). A process whose parent dies is then handed to that bash and not to PID 1, also
+    when it has made itself a session of its own. So "what the shell started" is exactly the tree below
+    its pid, without a marker in the environment that a program could drop.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """The fields of /proc/PID/stat that are used here; times in seconds, memory in bytes."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    terminal: int
+    cpu_seconds: float
+    reaped_cpu_seconds: float
+    start_ticks: int
+    memory: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still run: not a zombie, not dead."""
+        return self.state not in "ZXx"
+
+
+def process_stat(pid: int) -> ProcessStat | None:
+    """Return what the kernel says of `pid`, or None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            line = file.read(1024)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    opening, closing = line.find(b"("), line.rfind(b")")
+    fields = line[closing + 2 :].split()
+    return ProcessStat(
+        pid=pid,
+        name=line[opening + 1 : closing].decode("utf-8", "replace"),
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        terminal=int(fields[4]),
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / CLOCK_TICKS,
+        reaped_cpu_seconds=(int(fields[13]) + int(fields[14])) / CLOCK_TICKS,
+        start_ticks=int(fields[19]),
+        memory=int(fields[21]) * PAGE_SIZE,
+    )
+
+
+def children(pid: int) -> list[int]:
+    """Return the pids of the children of `pid`, zombies among them."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found.extend(int(child) for child in file.read(1 << 20).split())
+    return found
+
+
+def descendants(pid: int) -> Iterator[ProcessStat]:
+    """Yield every process below `pid` that is alive, parents before their children."""
+    queue = children(pid)
+    seen = set(queue)
+    while queue:
+        child = queue.pop(0)
+        stat = process_stat(child)
+        if stat is None:
+            continue
+        if stat.alive:
+            yield stat
+        below = [pid for pid in children(child) if pid not in seen]
+        seen.update(below)
+        queue.extend(below)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUsage:
+    """What a process and all below it use: CPU seconds since their start, resident bytes, their number."""
+
+    cpu_seconds: float
+    memory: int
+    processes: int
+
+
+def tree_usage(pid: int) -> TreeUsage:
+    """Return what `pid` and its descendants use now, the CPU time of those that have ended included."""
+    root = process_stat(pid)
+    members = [root, *descendants(pid)] if root else []
+    return TreeUsage(
+        cpu_seconds=sum(stat.cpu_seconds + stat.reaped_cpu_seconds for stat in members),
+        memory=sum(stat.memory for stat in members),
+        processes=len(members),
+    )
+
+
+def command_line(pid: int) -> str:
+    """Return the words of the command of `pid`, or its name in brackets when it shows none."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+        if words:
+            return words[:4096].decode("utf-8", "replace")
+    stat = process_stat(pid)
+    return f"[{stat.name}]" if stat else ""
+
+
+def working_directory(pid: int) -> str | None:
+    """Return the physical working directory of `pid`; the kernel adds ` (deleted)` to one that is gone."""
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/cwd")
+    return None
+
+
+def send_signal(stat: ProcessStat, number: int) -> bool:
+    """Signal the very process that `stat` describes, never one that has got its pid since.
+
+    Returns whether it was there and could be signalled.
+    """
+    try:
+        handle = os.pidfd_open(stat.pid)
+    except OSError:
+        return False
+    try:
+        now = process_stat(stat.pid)
+        if now is None or now.start_ticks != stat.start_ticks:
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def kill_descendants(pid: int, *, spare: Iterable[int] = ()) -> list[ProcessStat]:
+    """Send SIGKILL to everything below `pid`, apart from the processes `spare` and what is below them.
+
+    Stops all of them before it kills any, and looks again until a look finds nothing new, so that a fork
+    storm cannot outrun it. Returns the processes that were signalled; they may need a moment to be gone.
+    """
+    spared = set(spare)
+    signalled: dict[tuple[int, int], ProcessStat] = {}
+    for _ in range(50):
+        found = [stat for stat in _below(pid, spared) if (stat.pid, stat.start_ticks) not in signalled]
+        if not found:
+            break
+        for stat in found:
+            send_signal(stat, signal.SIGSTOP)
+        for stat in found:
+            send_signal(stat, signal.SIGKILL)
+            signalled[stat.pid, stat.start_ticks] = stat
+    return list(signalled.values())
+
+
+def still_alive(stat: ProcessStat) -> bool:
+    """Return whether the very process that `stat` describes still runs."""
+    now = process_stat(stat.pid)
+    return now is not None and now.alive and now.start_ticks == stat.start_ticks
+
+
+def _below(pid: int, spared: set[int]) -> Iterator[ProcessStat]:
+    """Yield what lives below `pid`, without the trees of `spared`."""
+    hidden = set(spared)
+    for stat in descendants(pid):
+        if stat.pid in hidden or stat.parent in hidden:
+            hidden.add(stat.pid)
+        else:
+            yield stat
+
+
+def become_subreaper() -> None:
+    """Make this process the parent of descendants that lose theirs (PR_SET_CHILD_SUBREAPER)."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends (PR_SET_PDEATHSIG)."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def default_signals() -> None:
+    """Set every signal to its default action and unblock all.
+
+    Python ignores SIGPIPE, and a daemon that was started in the background ignores SIGINT: both would be
+    inherited through execve(2), and then `yes | head` complains and an interrupt does nothing.
+    """
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

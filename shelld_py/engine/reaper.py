@@ -1,0 +1,46 @@
+"""Orphans: processes that lost their parent and became children of the daemon.
+
+Each bash adopts the orphans of what it started (see processes.py). Only when a bash itself ends do its
+descendants come to the daemon, which is a subreaper too, or PID 1 of a container. They are killed, and in
+any case reaped when they end. Children that have an owner in the daemon are left to it: reaping those
+here would steal their exit status.
+"""
+
+import contextlib
+import os
+
+from shelld_py.engine import processes
+
+
+class Reaper:
+    """Knows which children of this process have an owner; the others are orphans."""
+
+    def __init__(self) -> None:
+        self._owned: set[int] = set()
+
+    def own(self, pid: int) -> None:
+        """Declare that somebody waits for `pid`. Call it before the event loop runs again."""
+        self._owned.add(pid)
+
+    def disown(self, pid: int) -> None:
+        """Declare that `pid` has been waited for."""
+        self._owned.discard(pid)
+
+    def orphans(self) -> list[int]:
+        """Return the pids of children without an owner."""
+        return [pid for pid in processes.children(os.getpid()) if pid not in self._owned]
+
+    def reap(self) -> None:
+        """Collect the orphans that have ended; on SIGCHLD."""
+        for pid in self.orphans():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def kill(self) -> None:
+        """Kill all orphans and what descends from them."""
+        processes.kill_descendants(os.getpid(), spare=self._owned)
+        self.reap()
+
+    def kill_all(self) -> None:
+        """Kill every descendant of this process, those with an owner too: for the last moment."""
+        processes.kill_descendants(os.getpid())

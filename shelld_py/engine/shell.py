@@ -1,0 +1,449 @@
+"""A shell: a bash in its terminal, its state, and the run that is going on in it.
+
+The one owner of the state: every method asks the table in states.py first. It knows the process and the
+protocol (bash.py), runs and where they are kept, but nothing of HTTP, hooks or keys.
+
+A run lives in a task of the shell's own, so it is nobody's request: a client that goes away changes nothing.
+"""
+
+import asyncio
+import logging
+import re
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+from shelld_py.config import OnExit, ShellSettings
+from shelld_py.engine import processes
+from shelld_py.engine.bash import Bash, check_command, check_encodable
+from shelld_py.engine.endings import judge
+from shelld_py.engine.output import OutputLog
+from shelld_py.engine.reaper import Reaper
+from shelld_py.engine.run import Ending, Run
+from shelld_py.engine.states import MESSAGES, Event, transition
+from shelld_py.engine.store import RunStore
+from shelld_py.engine.watch import RunWatch
+from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellUnrecoverable, StdinGap
+from shelld_py.models import (
+    Cause,
+    Command,
+    Foreground,
+    KillResult,
+    Resources,
+    RunStatus,
+    ShellState,
+    StartupRequest,
+    Stream,
+)
+from shelld_py.units import format_duration
+
+_KILL_PATIENCE: Final = 1.0
+_NOTICE_SIZE: Final = 256
+_SIGNALLED: Final = 128
+_MEBIBYTE: Final = 1024 * 1024
+_KEY_SIGNALS: Final = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellContext:
+    """What a shell needs from outside; durations in seconds."""
+
+    settings: ShellSettings
+    environment: Mapping[str, str]
+    directory: str
+    log_directory: Path
+    log_max: int
+    kill_grace: float
+    command_lifetime: float
+    open_files: tuple[int, int]
+    store: RunStore
+    reaper: Reaper
+    logger: logging.Logger
+
+
+@dataclass(slots=True)
+class _Lingering:
+    """An ended run with processes that it left behind."""
+
+    run: Run
+    left: list[processes.ProcessStat]
+    ended: bool = False
+    """Whether all of them had ended when output was last taken: it cannot come from them any more."""
+
+    def alive(self) -> list[processes.ProcessStat]:
+        return [stat for stat in self.left if processes.still_alive(stat)]
+
+
+class Shell:
+    """One shell. `async with Shell(...)` starts it and ends it; or call `start` and `end`."""
+
+    def __init__(self, session_id: str, context: ShellContext) -> None:
+        self.session_id = session_id
+        self.state = ShellState.AVAILABLE
+        self.run: Run | None = None
+        self.last_run: Run | None = None
+        self.created_at = time.time()
+        self._context = context
+        self._request = StartupRequest()
+        self._bash: Bash | None = None
+        self._shell_name = ""
+        self._lifecycle = asyncio.Lock()
+        self._driving: asyncio.Task[None] | None = None
+        self._watch: RunWatch | None = None
+        self._line_typed = True
+        self._lingering: list[_Lingering] = []
+        self._own_log: OutputLog | None = None
+        self._stopping = False
+        self._stops: set[asyncio.Task[None]] = set()
+        self._last_usage = (time.monotonic(), processes.TreeUsage(0.0, 0, 0))
+
+    async def __aenter__(self) -> Self:
+        await self.start(StartupRequest())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end("The shell was closed.")
+
+    # --- what a caller can ask for --------------------------------------------------------------------
+
+    async def start(self, request: StartupRequest) -> None:
+        """Start bash. Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up."""
+        async with self._lifecycle:
+            target = transition(self.state, Event.START)
+            directory = request.working_directory
+            if directory is not None and not Path(directory).is_dir():
+                raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
+            _check_environment(request.environment)
+            self._request = request
+            await self._start_bash()
+            self._become(target)
+
+    def submit(self, command: Command, run_id: str | None = None) -> Run:
+        """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
+        target = transition(self.state, Event.RUN)
+        bash = self._bash
+        if bash is None:
+            raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
+        directory = self._resolved(command.directory)
+        _check_environment(command.environment)
+        check_command(command.text)
+        if command.stdin is not None:
+            check_encodable("stdin", command.stdin)
+        run = self._context.store.create(self.session_id, command, run_id)
+        run.working_directory = self.working_directory
+        self.run = self.last_run = run
+        self._become(target)
+        self._driving = asyncio.get_running_loop().create_task(self._drive(run, bash, directory))
+        return run
+
+    async def kill(self, number: int | None = None, run: Run | None = None) -> KillResult:
+        """End the run, keeping the shell where possible; or send one signal and return at once.
+
+        With `run`, only where that one is going on.
+        """
+        transition(self.state, Event.KILL)
+        current, bash = self.run, self._bash
+        if current is None or bash is None or (run is not None and run is not current):
+            return KillResult(state=self.state, run=None, killed=False, survivors=())
+        if number is None:
+            await self.stop_run(current, RunStatus.KILLED, Cause.KILLED, "Killed by request.")
+            return KillResult(state=self.state, run=current.run_id, killed=True, survivors=current.background_pids)
+        current.signals_sent.add(number)
+        sent = await bash.interrupt() if number == signal.SIGINT else bash.terminal.signal_foreground(number)
+        return KillResult(state=self.state, run=current.run_id, killed=sent, survivors=())
+
+    async def stop_run(self, run: Run, status: RunStatus, cause: Cause, error: str) -> None:
+        """Interrupt the run; after the grace period kill all that it started; at last kill bash itself."""
+        bash = self._bash
+        if bash is None or not run.running:
+            return
+        run.stop_reason = run.stop_reason or (status, cause, error)
+        run.signals_sent.add(signal.SIGINT)
+        await bash.interrupt()
+        await run.wait(self._context.kill_grace)
+        if run.running:
+            self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
+            earlier = [stat.pid for item in self._lingering for stat in item.alive()]
+            processes.kill_descendants(bash.pid, spare=earlier)
+            run.signals_sent.add(signal.SIGKILL)
+            await run.wait(_KILL_PATIENCE)
+        if run.running:
+            self._context.logger.warning("run %s: bash does not come back, killing it", run.run_id)
+            bash.kill()
+            await run.wait(_KILL_PATIENCE)
+
+    async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
+        """Type `text` into the terminal of the running command; return the bytes that it accepted in all.
+
+        `offset` says how many it had accepted before, so that a repeat is not typed twice. Raises
+        `StdinGap` when some are missing in between, `NoRunningCommand` when (that) `run` is over.
+        """
+        transition(self.state, Event.STDIN)
+        current, bash = self.run, self._bash
+        if current is None or bash is None or (run is not None and run is not current):
+            raise NoRunningCommand(MESSAGES[NoRunningCommand], state=self.state.value)
+        accepted = current.stdin_accepted
+        if offset is not None:
+            if offset > accepted:
+                raise StdinGap(f"offset is {offset}, but the run has accepted {accepted} bytes.", accepted=accepted)
+            text = text[accepted - offset :]
+        current.stdin_accepted += len(text)
+        current.signals_sent.update(number for key, number in _KEY_SIGNALS.items() if key in text)
+        if text:
+            bash.type(text)
+            self._line_typed = text.endswith(b"\n")
+        if eof:
+            bash.type(bash.terminal.end_of_file_keys(after_line=self._line_typed))
+            self._line_typed = True
+        if self._watch and (text or eof):
+            current.mark_awaiting_input(False)
+            self._watch.restart()
+        return current.stdin_accepted
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Set the size of the terminal, in characters."""
+        transition(self.state, Event.RESIZE)
+        if self._bash:
+            self._bash.resize(rows, cols)
+
+    async def recycle(self) -> None:
+        """Kill all that the shell started, and start a fresh bash as it was started before."""
+        async with self._lifecycle:
+            target = transition(self.state, Event.RECYCLE)
+            await self._stop_bash(Cause.RECYCLED, "The shell was recycled.")
+            self._become(ShellState.AVAILABLE)
+            await self._start_bash()
+            self._become(target)
+
+    async def end(self, reason: str) -> None:
+        """Kill all that the shell started. The shell is `available` again."""
+        async with self._lifecycle:
+            await self._stop_bash(Cause.KILLED, reason)
+            self._become(transition(self.state, Event.END))
+
+    # --- what can be seen of it -----------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of bash, where one lives."""
+        return self._bash.pid if self._bash and not self._bash.death else None
+
+    @property
+    def working_directory(self) -> str | None:
+        """bash's working directory: at this moment while a command runs, else as the last one left it."""
+        if self._bash is None or self._bash.death:
+            return None
+        return processes.working_directory(self._bash.pid) if self.state is ShellState.BUSY else self._bash.directory
+
+    @property
+    def foreground(self) -> Foreground | None:
+        """The leader of the foreground process group, while a command runs."""
+        if self._bash is None or self.state is not ShellState.BUSY:
+            return None
+        group = self._bash.terminal.foreground_group()
+        return Foreground(pid=group, command=processes.command_line(group)) if group > 0 else None
+
+    def resources(self) -> Resources:
+        """What the shell and all it started use at this moment; the CPU's share since the last time asked."""
+        usage = processes.tree_usage(self.pid) if self.pid else processes.TreeUsage(0.0, 0, 0)
+        now = time.monotonic()
+        before, earlier = self._last_usage
+        self._last_usage = (now, usage)
+        share = (usage.cpu_seconds - earlier.cpu_seconds) / max(now - before, 0.001)
+        return Resources(
+            cpu_percent=round(100 * max(0.0, share), 1),
+            memory_mb=round(usage.memory / _MEBIBYTE, 3),
+            processes=usage.processes,
+        )
+
+    # --- bash -----------------------------------------------------------------------------------------
+
+    async def _start_bash(self) -> None:
+        context, request = self._context, self._request
+        settings = context.settings
+        environment = {
+            **context.environment, "TERM": settings.term, **settings.environment, **request.environment,
+        }  # fmt: skip
+        bash = await Bash.start(
+            shlex.split(settings.command),
+            environment=environment,
+            directory=request.working_directory or context.directory,
+            size=(request.rows or settings.rows, request.cols or settings.cols),
+            restore=settings.on_exit is OnExit.RESTORE,
+            open_files=context.open_files,
+            idle_sink=self._take_idle_output,
+            reaper=context.reaper,
+        )
+        stat = processes.process_stat(bash.pid)
+        self._shell_name = stat.name if stat else ""
+        bash.on_death = self._bash_died
+        self._bash = bash
+        if bash.death:
+            self._bash_died()
+
+    async def _stop_bash(self, cause: Cause, reason: str) -> None:
+        """Kill bash and all that it started; see the run, if one was going on, through to its end."""
+        bash, run = self._bash, self.run
+        if bash is None:
+            return
+        self._stopping = True
+        try:
+            bash.on_death = None
+            if run:
+                run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
+            await bash.end()
+            if self._driving:
+                await asyncio.wait({self._driving})
+        finally:
+            self._stopping = False
+            bash.close()
+            self._bash = None
+            self._release_lingering(self._lingering)
+            if self._own_log:
+                self._own_log.close()
+                self._own_log = None
+
+    def _bash_died(self) -> None:
+        """bash has ended, whatever the reason: what it started has become the daemon's, and goes with it."""
+        self._context.reaper.kill()
+        self._become(transition(self.state, Event.BREAK))
+
+    def _become(self, state: ShellState) -> None:
+        if state is not self.state:
+            self._context.logger.info("shell %s: %s -> %s", self.session_id, self.state, state)
+            self.state = state
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    async def _drive(self, run: Run, bash: Bash, directory: str | None) -> None:
+        """See `run` through to its end, whatever happens."""
+        store, loop = self._context.store, asyncio.get_running_loop()
+        earlier = [stat for item in self._lingering for stat in item.alive()]
+        before = processes.process_stat(bash.pid)
+        self._watch = RunWatch(run, bash)
+        limit = self._context.command_lifetime
+        lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
+        left: list[processes.ProcessStat] = []
+        try:
+            outcome = await bash.execute(
+                run.command.text,
+                run.append,
+                stderr_sink=run.append_stderr if run.log(Stream.STDERR) else None,
+                directory=directory,
+                environment=run.command.environment,
+                stdin=run.command.stdin,
+                loading=partial(store.save, run, self.state),
+            )
+            left = [] if outcome.death else _left_behind(bash.pid, earlier, run.started_at)
+            ending = judge(
+                outcome,
+                stop=run.stop_reason,
+                signals_sent=run.signals_sent,
+                last_output=_last_output(run) if (outcome.status or 0) > _SIGNALLED else b"",
+                shell_name=self._shell_name,
+            )
+        except Exception:
+            self._context.logger.exception("run %s: a fault of the daemon", run.run_id)
+            bash.kill()
+            ending = Ending(RunStatus.LOST, Cause.UNKNOWN, error="A fault of the daemon ended the shell; see its log.")
+        self._watch.stop()
+        if lifetime:
+            lifetime.cancel()
+        self._account(run, bash, before)
+        run.background_pids = tuple(stat.pid for stat in left)
+        run.working_directory = bash.directory
+        self.run = self._watch = None
+        if not self._stopping:
+            self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
+        run.finish(ending)
+        await store.seal(run, self.state)
+        self._release_lingering([item for item in self._lingering if not item.alive()])
+        if left:
+            self._lingering.append(_Lingering(run, left))
+        else:
+            store.release(run)
+
+    def _account(self, run: Run, bash: Bash, before: processes.ProcessStat | None) -> None:
+        """Take the CPU time of bash and of what it has waited for since `before`."""
+        after = processes.process_stat(bash.pid)
+        if before and after:
+            run.cpu_seconds = (
+                after.cpu_seconds + after.reaped_cpu_seconds - before.cpu_seconds - before.reaped_cpu_seconds
+            )
+            run.peak_memory = max(run.peak_memory, after.memory)
+
+    def _lifetime_over(self, run: Run) -> None:
+        limit = format_duration(self._context.command_lifetime)
+        error = f"Killed: it ran longer than timeout.command_lifetime, which is {limit}."
+        task = asyncio.get_running_loop().create_task(self.stop_run(run, RunStatus.KILLED, Cause.LIFETIME, error))
+        self._stops.add(task)
+        task.add_done_callback(self._stops.discard)
+
+    def _release_lingering(self, items: list["_Lingering"]) -> None:
+        """Let go of runs whose processes have ended: their output is complete now."""
+        for item in list(items):
+            self._lingering.remove(item)
+            self._context.store.save(item.run, self.state)
+            self._context.store.release(item.run)
+
+    def _take_idle_output(self, data: memoryview) -> None:
+        """Keep what is written while no run goes on: with the run that it comes from, where only one can be."""
+        owners = [item for item in self._lingering if not item.ended]
+        for item in owners:
+            item.ended = not item.alive()
+        if len(owners) == 1:
+            owners[0].run.append(data)
+            return
+        if self._own_log is None:
+            path = self._context.log_directory / f"{self.session_id}.log"
+            path.unlink(missing_ok=True)
+            self._own_log = OutputLog(str(path), self._context.log_max).create()
+        self._own_log.append(data)
+
+    def _resolved(self, directory: str | None) -> str | None:
+        """Return the absolute path of a run's own directory."""
+        if directory is None:
+            return None
+        base = self.working_directory or self._context.directory
+        path = Path(base, directory)
+        if not path.is_dir():
+            raise InvalidRequest(f"directory: {str(path)!r} is not a directory that exists.")
+        return str(path)
+
+
+def _left_behind(pid: int, earlier: list[processes.ProcessStat], started_at: float) -> list[processes.ProcessStat]:
+    """Return what a run that began at `started_at` has left running below bash, `pid`.
+
+    What was there before does not count, nor what descends from it, be it by its process group or session
+    alone: an orphan has lost its parent, but keeps those.
+    """
+    known = {stat.pid for stat in earlier}
+    groups = {stat.group for stat in earlier}
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    first_tick = int((started_at - boot) * processes.CLOCK_TICKS) - 1
+    left = []
+    for stat in processes.descendants(pid):
+        if stat.pid in known or stat.parent in known or stat.group in groups:
+            known.add(stat.pid)
+        elif stat.start_ticks >= first_tick:
+            left.append(stat)
+    return left
+
+
+def _last_output(run: Run) -> bytes:
+    log = run.log(Stream.STDERR) or run.log(Stream.STDOUT)
+    return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidRequest(f"environment: {name!r} cannot be the name of a variable.")
+        if "\0" in value:
+            raise InvalidRequest(f"environment: the value of {name} contains a NUL character.")

@@ -1,0 +1,284 @@
+"""Runs on disk: where their files lie, what is kept, and what an earlier daemon has left.
+
+    DATA/lock                       held (flock(2)) by the daemon that uses the directory
+    DATA/runs/RUN_ID/snapshot.json  the result without output, replaced atomically at every change of status
+    DATA/runs/RUN_ID/output.log     what the command wrote, byte for byte (see output.py)
+    DATA/runs/RUN_ID/stderr.log     standard error, where it went apart
+
+An ended run is its files: memory holds its id, its session, its status and a fingerprint. So a thousand
+runs cost next to nothing, and a restarted daemon knows as much as the one before.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from shelld_py.config import OutputSettings
+from shelld_py.engine.excerpt import pieces
+from shelld_py.engine.output import Extents, OutputLog
+from shelld_py.engine.run import Run
+from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
+from shelld_py.models import Cause, Command, OutputFormat, RunResult, RunStatus, ShellState, Stream, Streams
+
+_LOG_NAMES: Final = {Stream.STDOUT: "output.log", Stream.STDERR: "stderr.log"}
+_SNAPSHOT: Final = "snapshot.json"
+_RESTARTED: Final = "The daemon ended while the command was running."
+
+
+class Snapshot(RunResult, frozen=True, kw_only=True):
+    """A run result as it is kept on disk, with what is needed to read its logs and to recognise a repeat."""
+
+    fingerprint: str
+    stdout_extents: Extents | None = None
+    stderr_extents: Extents | None = None
+
+    def result(self) -> RunResult:
+        """Return the result alone."""
+        return RunResult(**{name: getattr(self, name) for name in RunResult.__struct_fields__})
+
+
+@dataclass(slots=True)
+class Entry:
+    """What memory holds of a run: `run` as long as it is going on (and output may still come), then its id alone."""
+
+    run_id: str
+    session_id: str
+    fingerprint: str
+    status: RunStatus
+    run: Run | None = None
+    unsaved: Snapshot | None = None
+    """The last snapshot, where the disk refused it."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def fingerprint(session_id: str, command: Command) -> str:
+    """Return what two requests have in common when they ask for the same run."""
+    fields = repr((session_id, msgspec.structs.astuple(command)))
+    return hashlib.blake2b(fields.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _snapshot(run: Run, state: ShellState, identity: str) -> Snapshot:
+    extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
+    return Snapshot(
+        **msgspec.structs.asdict(run.result(state)),
+        fingerprint=identity,
+        stdout_extents=extents.get(Stream.STDOUT),
+        stderr_extents=extents.get(Stream.STDERR),
+    )
+
+
+class RunStore:
+    """All runs that there are, newest last. One for each daemon; `open` it, `close` it."""
+
+    def __init__(self, directory: Path, settings: OutputSettings, logger: logging.Logger) -> None:
+        self._directory = directory / "runs"
+        self._lock_path = directory / "lock"
+        self._settings = settings
+        self._logger = logger
+        self._entries: dict[str, Entry] = {}
+        self._lock = -1
+        self._tidying = False
+
+    def open(self) -> None:
+        """Take the directory and find the runs in it; those that were going on are lost now.
+
+        Raises `ConfigError` when another daemon uses the directory.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock_path.parent.chmod(0o700)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ConfigError(
+                f"server.data_directory: {self._lock_path.parent} is in use by another daemon: "
+                "give each daemon a directory of its own"
+            ) from None
+        found = sorted(self._found(), key=lambda snapshot: snapshot.started_at)
+        for snapshot in found:
+            self._entries[snapshot.run_id] = Entry(
+                snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status
+            )
+        self._forget_oldest()
+
+    def close(self) -> None:
+        """Give the directory free."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def create(self, session_id: str, command: Command, run_id: str | None = None) -> Run:
+        """Make a run with its files. Raises `RunIdConflict` when the id is taken."""
+        run_id = run_id or uuid.uuid4().hex
+        if run_id in self._entries:
+            raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
+        directory = self._directory / run_id
+        streams = list(Stream) if command.streams is Streams.SEPARATE else [Stream.STDOUT]
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            self._logger.error("run %s: its directory cannot be made: %s", run_id, error)
+        logs = {
+            stream: OutputLog(f"{directory}/{_LOG_NAMES[stream]}", self._settings.log_max).create()
+            for stream in streams
+        }
+        run = Run(run_id, session_id, command, logs)
+        self._entries[run_id] = Entry(run_id, session_id, fingerprint(session_id, command), RunStatus.RUNNING, run)
+        return run
+
+    def save(self, run: Run, state: ShellState) -> None:
+        """Write the snapshot of `run` as it stands now."""
+        entry = self._entries.get(run.run_id)
+        if entry is None:
+            return
+        entry.status = run.status
+        self._write(entry, _snapshot(run, state, entry.fingerprint))
+
+    async def seal(self, run: Run, state: ShellState) -> None:
+        """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
+        split = [log for log in run.logs if log.segmented]
+        for log in split:
+            await asyncio.to_thread(log.join)
+        self.save(run, state)
+        for log in split:
+            log.discard_segments()
+
+    def release(self, run: Run) -> None:
+        """Let go of an ended run: no more output will come."""
+        for log in run.logs:
+            log.close()
+        if entry := self._entries.get(run.run_id):
+            entry.run = None
+        if not self._tidying:
+            self._tidying = True
+            asyncio.get_running_loop().call_soon(self._tidy)
+
+    def entry(self, run_id: str) -> Entry:
+        """Return what is known of a run. Raises `RunNotFound`."""
+        entry = self._entries.get(run_id)
+        if entry is None:
+            raise RunNotFound(f"There is no run {run_id}.")
+        return entry
+
+    def find(self, run_id: str) -> Entry | None:
+        """Return what is known of a run, if there is one."""
+        return self._entries.get(run_id)
+
+    def entries(self) -> list[Entry]:
+        """Return all, newest first."""
+        return list(reversed(self._entries.values()))
+
+    def snapshot(self, entry: Entry) -> Snapshot:
+        """Return the result of an ended run from disk. Raises `RunNotFound`."""
+        if entry.unsaved:
+            return entry.unsaved
+        try:
+            content = (self._directory / entry.run_id / _SNAPSHOT).read_bytes()
+            return msgspec.json.decode(content, type=Snapshot)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
+
+    def result(self, entry: Entry, state: ShellState) -> RunResult:
+        """Return the result of a run as it stands, without output; `state` is that of its shell."""
+        return entry.run.result(state) if entry.run else self.snapshot(entry).result()
+
+    def log(self, entry: Entry, stream: Stream) -> OutputLog | None:
+        """Return the log of a run's `stream`, if it has one of its own."""
+        if entry.run:
+            return entry.run.log(stream)
+        snapshot = self.snapshot(entry)
+        extents = snapshot.stdout_extents if stream is Stream.STDOUT else snapshot.stderr_extents
+        try:
+            return OutputLog.load(
+                str(self._directory / entry.run_id / _LOG_NAMES[stream]), self._settings.log_max, extents
+            )
+        except OSError:
+            return None
+
+    def log_reader(self, entry: Entry) -> Callable[[Stream], OutputLog | None]:
+        """Return the function that gives the logs of a run by stream."""
+        return partial(self.log, entry)
+
+    def delete(self, run_id: str) -> None:
+        """Forget an ended run and remove its files."""
+        self._entries.pop(run_id, None)
+        shutil.rmtree(self._directory / run_id, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Forget all ended runs."""
+        for entry in self.entries():
+            if entry.status is not RunStatus.RUNNING:
+                self.delete(entry.run_id)
+
+    def _tidy(self) -> None:
+        self._tidying = False
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        ended = [entry for entry in self._entries.values() if entry.run is None]
+        for entry in ended[: max(0, len(ended) - self._settings.retain_runs)]:
+            self.delete(entry.run_id)
+
+    def _found(self) -> Iterator[Snapshot]:
+        """Yield what earlier daemons left. Files that make no run are removed: nobody could ever read them."""
+        for path in self._directory.iterdir():
+            try:
+                snapshot = msgspec.json.decode((path / _SNAPSHOT).read_bytes(), type=Snapshot)
+                if snapshot.run_id != path.name:
+                    raise ValueError(f"it is the snapshot of {snapshot.run_id}")
+            except (OSError, ValueError) as error:
+                self._logger.warning("removing %s, which holds no run: %s", path, error)
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            yield self._recovered(path, snapshot) if snapshot.status is RunStatus.RUNNING else snapshot
+
+    def _recovered(self, path: Path, snapshot: Snapshot) -> Snapshot:
+        """Close a run that was going on when its daemon ended: its output is complete up to that moment."""
+        changes: dict[str, object] = {
+            "status": RunStatus.LOST,
+            "cause": Cause.DAEMON_RESTARTED,
+            "error": _RESTARTED,
+            "state": ShellState.AVAILABLE,
+            "awaiting_input": False,
+        }
+        for stream, name in _LOG_NAMES.items():
+            try:
+                log = OutputLog.load(str(path / name), self._settings.log_max)
+            except OSError:
+                continue
+            counted = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
+            log.join()
+            changes[f"original_{stream}_size"] = counted
+            changes[f"{stream}_extents"] = None if log.whole else log.extents
+            if stream is Stream.STDOUT:
+                changes["cursor"] = log.size
+            log.discard_segments()
+        snapshot = msgspec.structs.replace(snapshot, **changes)
+        self._write(Entry(snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status), snapshot)
+        return snapshot
+
+    def _write(self, entry: Entry, snapshot: Snapshot) -> None:
+        path = f"{self._directory}/{entry.run_id}/{_SNAPSHOT}"
+        try:
+            with open(f"{path}.new", "wb", opener=_private) as file:
+                file.write(msgspec.json.encode(snapshot))
+            os.rename(f"{path}.new", path)
+            entry.unsaved = None
+        except OSError as error:
+            entry.unsaved = snapshot
+            self._logger.error("run %s: its snapshot cannot be written: %s", entry.run_id, error)

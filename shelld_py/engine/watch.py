@@ -1,0 +1,69 @@
+"""A look at a running command now and then, at what it waits for and what it uses.
+
+The only timer of a shell, and only while a run goes on. The first look comes a tenth of a second after the
+start, so that quick commands are never looked at; then the pauses grow, but stay short enough that a
+command which waits for input is recognised within a second. That takes two looks in a row between which it
+neither wrote nor used CPU time.
+"""
+
+import asyncio
+from itertools import chain
+from typing import Final
+
+from shelld_py.engine import processes
+from shelld_py.engine.bash import Bash
+from shelld_py.engine.run import Run
+from shelld_py.engine.waiting import waits_for_terminal
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 0.4
+_GROWTH: Final = 1.3
+
+
+class RunWatch:
+    """Watches `run` in `bash` from the moment it is made until `stop`."""
+
+    def __init__(self, run: Run, bash: Bash) -> None:
+        self._run = run
+        self._bash = bash
+        self._loop = asyncio.get_running_loop()
+        self._before: tuple[int, float] | None = None
+        self._waited = False
+        self._pause = _FIRST_PAUSE
+        self._timer = self._loop.call_later(self._pause, self._look)
+
+    def restart(self) -> None:
+        """Look again soon: the command was given input."""
+        self._timer.cancel()
+        self._waited = False
+        self._before = None
+        self._pause = _FIRST_PAUSE
+        self._timer = self._loop.call_later(self._pause, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE)
+        self._timer = self._loop.call_later(self._pause, self._look)
+        usage = processes.tree_usage(self._bash.pid)
+        self._run.peak_memory = max(self._run.peak_memory, usage.memory)
+        now = (sum(log.size for log in self._run.logs), usage.cpu_seconds)
+        still, self._before = now == self._before, now
+        if not still:
+            self._waited = False
+            self._run.mark_awaiting_input(False)
+            return
+        self._bash.check()
+        waits = self._waits()
+        self._run.mark_awaiting_input(waits and self._waited)
+        self._waited = waits
+
+    def _waits(self) -> bool:
+        terminal = self._bash.terminal
+        group = terminal.foreground_group()
+        below = (stat.pid for stat in processes.descendants(self._bash.pid))
+        return waits_for_terminal(
+            group, chain([self._bash.pid], below), terminal.device_number, line_mode=terminal.line_mode
+        )
