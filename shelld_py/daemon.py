@@ -1,0 +1,178 @@
+"""The daemon: what lives as long as the process. It wires everything together and nothing else does.
+
+Order of the end, which every way there takes (a request, a signal, the idle timer): no new request is
+admitted; all shells end, so that waiting requests are answered; the last hook runs; the server closes;
+the data directory is given free. After `timeout.shutdown` the process exits all the same.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+import uvloop
+
+from shelld_py.computer import Computer, Surroundings, raise_descriptor_limit
+from shelld_py.config import Configuration, Settings, inheritable_environment
+from shelld_py.engine.processes import become_subreaper
+from shelld_py.errors import ConfigError, ShuttingDown
+from shelld_py.http.app import Application
+from shelld_py.http.keylock import KeyHolder
+from shelld_py.idle import IdleTimer
+from shelld_py.logs import set_up_logging
+
+_LAST_ANSWERS: Final = 2
+
+
+def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
+    """Serve until the end; return the exit status. Raises `ConfigError`."""
+    try:
+        logger = set_up_logging(configuration.settings.logging)
+    except OSError as error:
+        raise ConfigError(f"logging.file: {configuration.settings.logging.file}: {error.strerror}") from None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(configuration, environ, logger))
+    return 0
+
+
+async def _serve(configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
+    await Daemon(configuration, environ, logger).serve()
+
+
+class Daemon:
+    """One daemon from its start to its end: `await Daemon(...).serve()`."""
+
+    def __init__(self, configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
+        settings = configuration.settings
+        self._settings = settings
+        self._logger = logger
+        self._temporary = None if settings.server.data_directory else tempfile.mkdtemp(prefix="shelld-py-")
+        surroundings = Surroundings(
+            environment=inheritable_environment(environ),
+            working_directory=str(Path(settings.shell.working_directory or Path.cwd()).absolute()),
+            data_directory=Path(self._temporary or settings.server.data_directory).absolute(),
+            open_files=raise_descriptor_limit(),
+        )
+        self._computer = Computer(settings, surroundings, logger)
+        self._idle = IdleTimer(settings.timeout.idle, self._idle_too_long)
+        self._stopping = False
+        self._stop_reason: asyncio.Future[str] | None = None
+        self._application = Application(
+            self._computer,
+            KeyHolder(configuration.key),
+            self._idle,
+            logger=logger,
+            admit=self._admit,
+            shut_down=lambda: self._stop("a request"),
+        )
+
+    async def serve(self) -> None:
+        """Serve until the end. Raises `ConfigError` when the address or the data directory cannot be had."""
+        try:
+            self._computer.open()
+            listener = _listen(self._settings)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        become_subreaper()
+        loop = asyncio.get_running_loop()
+        self._stop_reason = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+        # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
+        signal.signal(signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self._computer.reaper.reap))
+        server = _Server(_server_config(self._application))
+        serving = loop.create_task(server.serve([listener]))
+        host, port = listener.getsockname()[:2]
+        self._logger.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        self._idle.start()
+        try:
+            waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await self._shut_down(server, serving)
+        finally:
+            listener.close()
+            self._remove_temporary()
+
+    async def _shut_down(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+        self._stopping = True
+        self._idle.stop()
+        watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
+        await self._computer.end()
+        server.should_exit = True
+        await serving
+        watchdog.cancel()
+        self._logger.info("stopped")
+
+    def _stop(self, reason: str) -> None:
+        self._stopping = True
+        if self._stop_reason and not self._stop_reason.done():
+            self._logger.info("shutting down: %s", reason)
+            self._stop_reason.set_result(reason)
+
+    def _idle_too_long(self) -> None:
+        self._stop(f"no request for {self._settings.timeout.idle:g}s (timeout.idle)")
+
+    def _admit(self) -> None:
+        if self._stopping:
+            raise ShuttingDown("The daemon is shutting down.")
+
+    def _give_up(self) -> None:
+        """The orderly end takes too long: kill what is left and go."""
+        self._logger.error("not stopped within timeout.shutdown, exiting")
+        self._computer.reaper.kill_all()
+        self._remove_temporary()
+        os._exit(0)
+
+    def _remove_temporary(self) -> None:
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the daemon has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def _server_config(application: Application) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="httptools",
+        loop="none",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=_LAST_ANSWERS,
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Return the listening socket. Raises `ConfigError`."""
+    host, port = settings.server.host, settings.server.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigError(f"server.host, server.port: cannot listen on {host}:{port}: {error.strerror}") from None
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener

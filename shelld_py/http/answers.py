@@ -1,0 +1,169 @@
+"""Answers about a run: plain text with headers, JSON, and large outputs that are sent piece by piece."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from shelld_py.config import OutputSettings
+from shelld_py.engine.excerpt import Cut, Excerpt, excerpt, pieces
+from shelld_py.engine.output import OutputLog
+from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
+
+TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
+AWAITING_INPUT: Final = "The command is waiting for input."
+_LARGE: Final = 1024 * 1024
+
+LogOf = Callable[[Stream], OutputLog | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChoice:
+    """How a request wants the output: its form, and how much of it."""
+
+    form: OutputFormat
+    cut: Cut
+
+    @classmethod
+    def of(cls, form: OutputFormat, maximum: int | None, settings: OutputSettings) -> "OutputChoice":
+        """Return the choice for a request that asks for `maximum` characters, or for none in particular."""
+        begin, end = settings.begin_size, settings.end_size
+        limit = settings.max_size if maximum is None else maximum
+        if maximum is None and begin + end <= limit:
+            return cls(form, Cut(limit, begin, end))
+        return cls(form, Cut.scaled(limit, begin, end))
+
+
+def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    """Return `data` as JSON."""
+    return Response(msgspec.json.encode(data), status, headers, "application/json")
+
+
+async def run_response(
+    result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool, extra: dict[str, object] | None = None
+) -> Response:
+    """Return the answer for a run as it stands: 200 when it has ended, else 202."""
+    running = result.status is RunStatus.RUNNING
+    status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
+    headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
+    if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > _LARGE for stream in Stream):
+        return _streamed(result, log_of, choice.form, status, headers, as_text=as_text)
+    shown = {}
+    for stream, size in _text_sizes(result).items():
+        log = log_of(stream)
+        shown[stream] = await _excerpt(log, size, choice, result.run_id, stream) if log else Excerpt("", False, 0)
+    result = msgspec.structs.replace(
+        result,
+        stdout=shown[Stream.STDOUT].text,
+        stderr=shown[Stream.STDERR].text,
+        truncated=any(part.truncated for part in shown.values()),
+        original_stdout_size=shown[Stream.STDOUT].size,
+        original_stderr_size=shown[Stream.STDERR].size,
+    )
+    if not as_text:
+        return Response(
+            _encoded({**msgspec.structs.asdict(result), **(extra or {})}), status, headers, "application/json"
+        )
+    text = shown[Stream.STDOUT].text + shown[Stream.STDERR].text
+    if running:
+        separator = "\n" if text and not text.endswith("\n") else ""
+        text += separator + (AWAITING_INPUT if result.awaiting_input else TIMED_OUT)
+    return Response(
+        text.encode("utf-8", "surrogateescape"),
+        status,
+        {**headers, **_run_headers(result)},
+        text_type(choice.form),
+    )
+
+
+def _text_sizes(result: RunResult) -> dict[Stream, int]:
+    return {Stream.STDOUT: result.original_stdout_size, Stream.STDERR: result.original_stderr_size}
+
+
+def text_type(form: OutputFormat) -> str:
+    """Return the media type of an output; in raw form it is text in no known encoding."""
+    return "text/plain; charset=utf-8" if form is OutputFormat.TEXT else "application/octet-stream"
+
+
+async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, run_id: str, stream: Stream) -> Excerpt:
+    where = f"GET /runs/{run_id}/output" + ("?stream=stderr" if stream is Stream.STDERR else "")
+    mark = f"... [{{}} characters omitted; the full output: {where}] ..."
+    if log.size > _LARGE:
+        return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark)
+    return excerpt(log, size, choice.form, choice.cut, mark)
+
+
+def _encoded(fields: dict[str, object]) -> bytes:
+    """Return JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
+    try:
+        return msgspec.json.encode(fields)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(fields)).encode()
+
+
+def _run_headers(result: RunResult) -> dict[str, str]:
+    headers = {
+        "X-Run-Id": result.run_id,
+        "X-Run-Status": result.status.value,
+        "X-Shell-State": result.state.value,
+        "X-Original-Size": str(result.original_stdout_size + result.original_stderr_size),
+        "X-Truncated": str(result.truncated).lower(),
+        "X-Awaiting-Input": str(result.awaiting_input).lower(),
+    }
+    if result.exit_code is not None:
+        headers["X-Exit-Code"] = str(result.exit_code)
+    if result.signal is not None:
+        headers["X-Signal"] = str(result.signal)
+    if result.working_directory is not None:
+        headers["X-Working-Directory"] = quote(result.working_directory)
+    return headers
+
+
+def _streamed(
+    result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, as_text: bool
+) -> Response:
+    """Return all of a large output without ever holding all of it."""
+    if as_text:
+        headers = {**headers, **_run_headers(result)}
+        body = _text_body(result, log_of, form)
+        return StreamingResponse(body, status, headers, text_type(form))
+    return StreamingResponse(_json_body(result, log_of, form), status, headers, "application/json")
+
+
+async def _text_body(result: RunResult, log_of: LogOf, form: OutputFormat) -> AsyncIterator[bytes]:
+    last = ""
+    for stream in Stream:
+        async for piece in output_pieces(log_of(stream), form):
+            yield piece.encode("utf-8", "surrogateescape")
+            last = piece or last
+    if result.status is RunStatus.RUNNING:
+        notice = AWAITING_INPUT if result.awaiting_input else TIMED_OUT
+        yield ("" if last.endswith("\n") else "\n").encode() + notice.encode()
+
+
+async def _json_body(result: RunResult, log_of: LogOf, form: OutputFormat) -> AsyncIterator[bytes]:
+    separator = b"{"
+    for name, value in msgspec.structs.asdict(result).items():
+        yield separator + msgspec.json.encode(name) + b":"
+        separator = b","
+        if name not in (Stream.STDOUT, Stream.STDERR):
+            yield msgspec.json.encode(value)
+            continue
+        yield b'"'
+        async for piece in output_pieces(log_of(Stream(name)), form):
+            yield json.dumps(piece)[1:-1].encode()
+        yield b'"'
+    yield b"}"
+
+
+async def output_pieces(log: OutputLog | None, form: OutputFormat, start: int = 0) -> AsyncIterator[str]:
+    """Yield an output in pieces of bounded size; other requests get their turn in between."""
+    for piece in pieces(log, form, start) if log else ():
+        yield piece
+        await asyncio.sleep(0)

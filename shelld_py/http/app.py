@@ -1,0 +1,97 @@
+"""The HTTP application: every route in one list, and what each request passes on its way there.
+
+    RequestLog > Activity > KeyLock > BodyLimit > AnswerRepeats > router > endpoint
+
+A request that one of them refuses goes no further. An error raised anywhere is answered by RequestLog.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shelld_py.computer import Computer
+from shelld_py.http.keylock import KeyHolder, KeyLock
+from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
+from shelld_py.http.repeats import AnswerRepeats, Repeats
+from shelld_py.http.runs import RunEndpoints
+from shelld_py.http.shells import ShellEndpoints
+from shelld_py.idle import IdleTimer
+
+PUBLIC_PATHS: Final = frozenset({"/health"})
+TEXT_PATHS: Final = frozenset(
+    {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}
+)
+"""The paths of the main shell: they answer, and fail, in plain text unless JSON is asked for."""
+
+
+def routes(shells: ShellEndpoints, runs: RunEndpoints) -> list[Route]:
+    """Return every path and method that there is, with its handler; the busiest first."""
+    return [
+        Route("/run", shells.run, methods=["POST"]),
+        Route("/status", shells.status, methods=["GET"]),
+        Route("/health", shells.health, methods=["GET"]),
+        Route("/output", shells.output, methods=["GET"]),
+        Route("/stdin", shells.stdin, methods=["POST"]),
+        Route("/kill", shells.kill, methods=["POST"]),
+        Route("/startup", shells.startup, methods=["POST"]),
+        Route("/recycle", shells.recycle, methods=["POST"]),
+        Route("/resize", shells.resize, methods=["POST"]),
+        Route("/shutdown", shells.shutdown, methods=["POST"]),
+        Route("/runs", runs.list_runs, methods=["GET"]),
+        Route("/runs/{run_id}", runs.get_run, methods=["GET"]),
+        Route("/runs/{run_id}", runs.delete, methods=["DELETE"]),
+        Route("/runs/{run_id}/output", runs.output, methods=["GET"]),
+        Route("/runs/{run_id}/wait", runs.wait, methods=["GET"]),
+        Route("/runs/{run_id}/stdin", runs.stdin, methods=["POST"]),
+        Route("/runs/{run_id}/kill", runs.kill, methods=["POST"]),
+    ]
+
+
+def starts_run(path: str) -> bool:
+    """Return whether a POST to `path` starts a run."""
+    return path in ("/run", "/exec") or (path.startswith("/sessions/") and path.endswith("/run"))
+
+
+class Application:
+    """The ASGI application for one computer and one key."""
+
+    def __init__(
+        self,
+        computer: Computer,
+        keys: KeyHolder,
+        idle: IdleTimer,
+        *,
+        logger: logging.Logger,
+        admit: Callable[[], None],
+        shut_down: Callable[[], None],
+    ) -> None:
+        """`admit` is called for each request with the right key and may refuse it; `shut_down` ends the daemon."""
+        repeats = Repeats(time.monotonic)
+
+        def reset() -> None:
+            keys.forget()
+            repeats.clear()
+
+        shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
+        self._idle = idle
+        self._admit = admit
+        self.routes = routes(shells, RunEndpoints(computer))
+        app: ASGIApp = Router(self.routes, redirect_slashes=False)
+        app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
+        app = BodyLimit(app, limit=computer.settings.server.max_body)
+        app = KeyLock(app, holder=keys, routes=self.routes, public=PUBLIC_PATHS)
+        app = Activity(app, begin=self._begin, end=idle.end)
+        self._app = RequestLog(app, logger=logger, text_paths=TEXT_PATHS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection scope. `app` in the scope makes the router raise rather than answer."""
+        scope["app"] = self
+        await self._app(scope, receive, send)
+
+    def _begin(self) -> None:
+        self._admit()
+        self._idle.begin()

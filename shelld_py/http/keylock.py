@@ -1,0 +1,86 @@
+"""The key: who may speak to the daemon.
+
+The first request with a key to an existing endpoint locks the daemon to that key, unless one was set in
+advance. A request is compared in constant time, and none that is refused goes any further: no handler, no
+lock, no idle timer.
+"""
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shelld_py.config import KEY_PATTERN
+from shelld_py.errors import KeyMismatch, KeyRequired, ShelldError
+from shelld_py.http.negotiation import header
+
+
+class KeyHolder:
+    """The key that the daemon is locked to, if any."""
+
+    def __init__(self, preset: str | None) -> None:
+        """`preset` is the key that was set in advance."""
+        self._preset = preset.encode() if preset is not None else None
+        self._key = self._preset
+
+    @property
+    def locked(self) -> bool:
+        """Whether there is a key."""
+        return self._key is not None
+
+    def lock(self, key: bytes) -> None:
+        """Lock to `key`: the first one stays."""
+        if self._key is None:
+            self._key = key
+
+    def matches(self, key: bytes) -> bool:
+        """Whether `key` is the one; where there is none yet, any will do."""
+        return self._key is None or hmac.compare_digest(self._key, key)
+
+    def forget(self) -> None:
+        """Unlock, for the next client; a key that was set in advance stays."""
+        self._key = self._preset
+
+
+class KeyLock:
+    """Lets requests with the right key pass."""
+
+    def __init__(self, app: ASGIApp, *, holder: KeyHolder, routes: Sequence[BaseRoute], public: frozenset[str]) -> None:
+        """`routes` are the endpoints that there are, `public` the paths that can be read without a key."""
+        self._app = app
+        self._holder = holder
+        self._routes = routes
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the key of an HTTP request."""
+        if scope["path"] in self._public and scope["method"] in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        key = _presented_key(scope)
+        refusal = self._refusal(key)
+        if refusal:
+            raise refusal
+        if not self._holder.locked and any(route.matches(scope)[0] is Match.FULL for route in self._routes):
+            self._holder.lock(key)
+        scope["state"]["admitted"]()
+        await self._app(scope, receive, send)
+
+    def _refusal(self, key: bytes) -> ShelldError | None:
+        if not key:
+            return KeyRequired("The X-Shell-Key header is required.")
+        if not self._holder.matches(key):
+            return KeyMismatch("The provided key does not match the locked key.")
+        if not KEY_PATTERN.fullmatch(key.decode("latin-1")):
+            return KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
+        return None
+
+
+def _presented_key(scope: Scope) -> bytes:
+    """Return the key of the X-Shell-Key header, or of `Authorization: Bearer`; empty where there is none."""
+    key = header(scope, b"x-shell-key")
+    if key is not None:
+        return key.strip()
+    scheme, _, token = (header(scope, b"authorization") or b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""

@@ -1,0 +1,120 @@
+"""What a request asks for: the form of the answer, its body, its parameters. Parsing only, no effects."""
+
+import re
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.types import Scope
+
+from shelld_py.errors import InvalidRequest
+from shelld_py.models import Request
+from shelld_py.units import parse_duration
+
+_Model = TypeVar("_Model", bound=Request)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`")
+
+
+class Form(Enum):
+    """The form of an answer."""
+
+    TEXT = auto()
+    JSON = auto()
+    EVENTS = auto()
+
+
+_MEDIA_TYPES = {
+    "text/event-stream": Form.EVENTS,
+    "application/json": Form.JSON,
+    "application/problem+json": Form.JSON,
+    "text/plain": Form.TEXT,
+}
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header called `name` (lower case), or None."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for key, value in headers if key == name), None)
+
+
+def requested_form(scope: Scope, default: Form) -> Form:
+    """Return the form that `Accept` names first among those that there are (RFC 9110, 12.5.1), or the default."""
+    accept = header(scope, b"accept")
+    if accept is None or accept == b"*/*":
+        return default
+    for part in accept.decode("latin-1").lower().split(","):
+        media_type, *parameters = (item.strip() for item in part.split(";"))
+        if media_type in _MEDIA_TYPES and not any(re.fullmatch(r"q=0(\.0*)?", item) for item in parameters):
+            return _MEDIA_TYPES[media_type]
+    return default
+
+
+def is_json(request: HttpRequest) -> bool:
+    """Return whether the body is declared to be JSON."""
+    content_type = request.headers.get("content-type", "")
+    return content_type.split(";", 1)[0].strip().lower() == "application/json"
+
+
+async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
+    """Return the body, which must be a JSON object, as a `model`. An empty body is an empty object.
+
+    Raises `InvalidRequest` with what is wrong and what there could be.
+    """
+    return decode_json(await request.body() or b"{}", model)
+
+
+def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object] | None = None) -> _Model:
+    """Return the JSON object `body` as a `model`; fields that it lacks come from `defaults`."""
+    try:
+        if not defaults:
+            return msgspec.json.decode(body, type=model)
+        return msgspec.convert({**defaults, **msgspec.json.decode(body, type=dict[str, Any])}, model)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(_explain(str(error), model)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+
+
+def convert_fields(fields: Mapping[str, object], model: type[_Model]) -> _Model:
+    """Return `fields`, as they were written in a query string, as a `model`."""
+    try:
+        return msgspec.convert(fields, model, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(_explain(str(error), model)) from None
+
+
+def query_fields(request: HttpRequest, allowed: tuple[str, ...]) -> dict[str, str]:
+    """Return the parameters of the query string. Raises `InvalidRequest` for one that is not `allowed`."""
+    fields: dict[str, str] = {}
+    if not request.url.query:
+        return fields
+    for name, value in request.query_params.multi_items():
+        if name not in allowed:
+            raise InvalidRequest(f"There is no parameter {name!r} here. There are: {', '.join(allowed)}.")
+        fields[name] = value
+    return fields
+
+
+def duration_field(name: str, value: object) -> float:
+    """Return the seconds of a duration. Raises `InvalidRequest` that shows the right forms."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise InvalidRequest(f"{name} {error}.") from None
+
+
+def integer_field(name: str, value: str, least: int) -> int:
+    """Return a whole number of at least `least`. Raises `InvalidRequest`."""
+    if not re.fullmatch(r"\d{1,18}", value) or int(value) < least:
+        raise InvalidRequest(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return int(value)
+
+
+def _explain(message: str, model: type[Request]) -> str:
+    """Add to msgspec's message what would be right."""
+    if match := _UNKNOWN_FIELD.search(message):
+        names = ", ".join(model.__struct_fields__)
+        return f"There is no field {match[1]!r} here. There are: {names}."
+    return f"{message}."

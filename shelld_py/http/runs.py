@@ -1,0 +1,266 @@
+"""Endpoints for runs: what has become of them, and their output by cursor."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+
+from shelld_py.computer import Computer
+from shelld_py.engine.output import OutputLog
+from shelld_py.engine.reading import Reading, Unfinished, read_output
+from shelld_py.engine.run import Run
+from shelld_py.engine.store import Entry
+from shelld_py.errors import InvalidRequest, NoRunningCommand
+from shelld_py.http.answers import OutputChoice, json_response, output_pieces, run_response, text_type
+from shelld_py.http.input import accepted_response, signal_number, stdin_request
+from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.models import KillResult, OutputFormat, RunStatus, Stream
+
+_Kind = TypeVar("_Kind", bound=StrEnum)
+_DEFAULT_LIMIT: Final = 4 * 1024 * 1024
+
+
+class RunEndpoints:
+    """Handlers for the runs of all shells."""
+
+    def __init__(self, computer: Computer) -> None:
+        self._computer = computer
+        self._store = computer.store
+
+    async def list_runs(self, request: HttpRequest) -> Response:
+        """GET /runs: newest first, without output."""
+        fields = query_fields(request, ("session_id", "status", "limit"))
+        status = _choice("status", fields, RunStatus)
+        entries = [
+            entry
+            for entry in self._store.entries()
+            if fields.get("session_id") in (None, entry.session_id) and status in (None, entry.status)
+        ]
+        if "limit" in fields:
+            entries = entries[: integer_field("limit", fields["limit"], 1)]
+        results = await asyncio.to_thread(
+            lambda: [self._store.result(entry, self._computer.state_of(entry.session_id)) for entry in entries]
+        )
+        return json_response(results)
+
+    async def get_run(self, request: HttpRequest) -> Response:
+        """GET /runs/ID: the result as it stands, with output."""
+        fields = query_fields(request, ("format", "max_output"))
+        response = await self._result_response(self._entry(request), fields)
+        response.status_code = HTTPStatus.OK
+        return response
+
+    async def output(self, request: HttpRequest) -> Response:
+        """GET /runs/ID/output."""
+        return await output_response(request, self._computer, self._entry(request), Form.JSON)
+
+    async def wait(self, request: HttpRequest) -> Response:
+        """GET /runs/ID/wait: until it has ended, or there is output beyond a cursor."""
+        fields = query_fields(request, ("timeout", "cursor", "stream", "format", "max_output"))
+        timeouts = self._computer.settings.timeout
+        timeout = duration_field("timeout", fields["timeout"]) if "timeout" in fields else timeouts.command
+        stream = _choice("stream", fields, Stream) or Stream.STDOUT
+        cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
+        entry = self._entry(request)
+        if entry.run:
+            await _wait_for_news(entry.run, stream, cursor, min(timeout, timeouts.command_maximum))
+        return await self._result_response(entry, fields)
+
+    async def stdin(self, request: HttpRequest) -> Response:
+        """POST /runs/ID/stdin."""
+        entry = self._entry(request)
+        wanted = await stdin_request(request)
+        run = entry.run
+        if run is None or not run.running:
+            raise NoRunningCommand(f"The run {entry.run_id} has ended.", run_id=entry.run_id)
+        shell = self._computer.shell(run.session_id)
+        text = wanted.text.encode("utf-8", "surrogateescape")
+        accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
+        return accepted_response(request, accepted, Form.JSON)
+
+    async def kill(self, request: HttpRequest) -> Response:
+        """POST /runs/ID/kill. A run that has ended is left as it is."""
+        fields = query_fields(request, ("signal",))
+        number = signal_number(fields["signal"]) if "signal" in fields else None
+        entry = self._entry(request)
+        return json_response(await self._kill(entry, number))
+
+    async def delete(self, request: HttpRequest) -> Response:
+        """DELETE /runs/ID: kill it where it is going on, and remove its files."""
+        entry = self._entry(request)
+        await self._kill(entry, None)
+        self._store.delete(entry.run_id)
+        return json_response({"run_id": entry.run_id})
+
+    def _entry(self, request: HttpRequest) -> Entry:
+        return self._store.entry(request.path_params["run_id"])
+
+    async def _kill(self, entry: Entry, number: int | None) -> KillResult:
+        if entry.run and entry.run.running:
+            return await self._computer.shell(entry.session_id).kill(number, entry.run)
+        return KillResult(state=self._computer.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+
+    async def _result_response(self, entry: Entry, fields: dict[str, str]) -> Response:
+        maximum = integer_field("max_output", fields["max_output"], 0) if "max_output" in fields else None
+        form = _choice("format", fields, OutputFormat) or OutputFormat.TEXT
+        choice = OutputChoice.of(form, maximum, self._computer.settings.output)
+        result = self._store.result(entry, self._computer.state_of(entry.session_id))
+        return await run_response(result, self._store.log_reader(entry), choice, as_text=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputQuery:
+    """What a request for output asks for; `cursor` is None where it wants all, as it looks now."""
+
+    cursor: int | None
+    stream: Stream
+    limit: int | None
+    form: OutputFormat
+    wait: float
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "_OutputQuery":
+        fields = query_fields(request, ("cursor", "stream", "limit", "format", "wait"))
+        cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
+        last_id = header(request.scope, b"last-event-id")
+        if last_id is not None:
+            cursor = integer_field("Last-Event-ID", last_id.decode("latin-1"), 0)
+        return cls(
+            cursor=cursor,
+            stream=_choice("stream", fields, Stream) or Stream.STDOUT,
+            limit=integer_field("limit", fields["limit"], 1) if "limit" in fields else None,
+            form=_choice("format", fields, OutputFormat) or OutputFormat.TEXT,
+            wait=duration_field("wait", fields["wait"]) if "wait" in fields else 0.0,
+        )
+
+
+async def output_response(request: HttpRequest, computer: Computer, entry: Entry, default: Form) -> Response:
+    """Answer a request for the output of a run, in the form that it asks for."""
+    query = _OutputQuery.of(request)
+    form = requested_form(request.scope, default)
+    log = computer.store.log(entry, query.stream)
+    if form is Form.EVENTS:
+        logs = [(query.stream, log, query.cursor or 0)] if log else []
+        result = lambda: computer.store.result(entry, computer.state_of(entry.session_id))  # noqa: E731
+        events = follow(entry.run or _Ended(), logs, query.form, None, result)
+        return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
+    if log is None:
+        reading = Reading(query.cursor or 0, query.cursor or 0, "", 0)
+    elif form is Form.TEXT and query.cursor is None and query.limit is None and not query.wait:
+        return _whole(entry, log, query.form)
+    else:
+        wait = min(query.wait, computer.settings.timeout.command_maximum)
+        reading = await _read(entry.run, log, query, wait)
+    ended = entry.run is None or not entry.run.running
+    eof = ended and (log is None or reading.next_cursor >= log.size)
+    status = entry.status
+    if form is Form.TEXT:
+        data = reading.data if isinstance(reading.data, bytes) else reading.data.encode()
+        headers = _cursor_headers(entry, reading.next_cursor, reading.dropped, eof=eof)
+        return Response(data, headers=headers, media_type=text_type(query.form))
+    text = reading.data if isinstance(reading.data, str) else reading.data.decode("utf-8", "surrogateescape")
+    return json_response(
+        {
+            "run_id": entry.run_id,
+            "stream": query.stream,
+            "cursor": reading.cursor,
+            "next_cursor": reading.next_cursor,
+            "output": text,
+            "status": status,
+            "eof": eof,
+            "dropped": reading.dropped,
+        }
+    )
+
+
+async def _read(run: Run | None, log: OutputLog, query: _OutputQuery, wait: float) -> Reading:
+    """Read from the cursor on; where nothing is there, wait for output or the end."""
+    cursor = query.cursor or 0
+    limit = query.limit or _DEFAULT_LIMIT
+    deadline = asyncio.get_running_loop().time() + wait
+    while True:
+        running = run is not None and run.running
+        if not running:
+            unfinished = Unfinished.END
+        elif query.cursor is None:
+            unfinished = Unfinished.SHOW
+        else:
+            unfinished = Unfinished.TAKE if run and run.awaiting_input else Unfinished.HOLD
+        reading = read_output(log, cursor, limit, query.form, unfinished)
+        if reading.data or reading.next_cursor > cursor or not running or run is None:
+            return reading
+        try:
+            async with asyncio.timeout_at(deadline):
+                await run.changed()
+        except TimeoutError:
+            return reading
+
+
+def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
+    """Return all of the output as it looks now, however large."""
+    end = log.size
+    if entry.run and entry.run.running:
+        last_line = read_output(log, max(0, end - 1), 1, form, Unfinished.SHOW).next_cursor
+        end = last_line if form is OutputFormat.RAW else _start_of_last_line(log)
+
+    async def body() -> AsyncIterator[bytes]:
+        async for piece in output_pieces(log, form):
+            yield piece.encode("utf-8", "surrogateescape")
+
+    headers = _cursor_headers(entry, end, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
+    return StreamingResponse(body(), headers=headers, media_type=text_type(form))
+
+
+def _start_of_last_line(log: OutputLog) -> int:
+    """Return the cursor from which a reader who has seen all so far goes on: the unfinished line's start."""
+    window = 64 * 1024
+    start = max(0, log.size - window)
+    data = log.read(start, window).data
+    return start + data.rfind(b"\n") + 1
+
+
+def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:
+    return {
+        "X-Run-Id": entry.run_id,
+        "X-Next-Cursor": str(next_cursor),
+        "X-Run-Status": entry.status.value,
+        "X-Eof": str(eof).lower(),
+        "X-Dropped": str(dropped),
+    }
+
+
+class _Ended:
+    """A run of which only the files are left: nothing more will come."""
+
+    running = False
+
+    async def changed(self) -> None:
+        """There is no news."""
+
+
+async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:
+    """Wait until `run` has ended, or, where there is a cursor, until there is output past it."""
+    try:
+        async with asyncio.timeout(timeout):
+            while run.running:
+                log = run.log(stream)
+                if cursor is not None and log is not None and log.size > cursor:
+                    return
+                await run.changed()
+    except TimeoutError:
+        return
+
+
+def _choice(name: str, fields: dict[str, str], kind: type[_Kind]) -> _Kind | None:
+    if name not in fields:
+        return None
+    try:
+        return kind(fields[name])
+    except ValueError:
+        raise InvalidRequest(f"{name} must be one of {', '.join(kind)}, not {fields[name]!r}.") from None

@@ -1,0 +1,225 @@
+"""Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID."""
+
+from collections.abc import Callable
+from typing import Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from shelld_py.computer import Computer
+from shelld_py.engine.run import Run
+from shelld_py.engine.shell import Shell
+from shelld_py.engine.store import Entry, fingerprint
+from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
+from shelld_py.http.answers import OutputChoice, json_response, run_response
+from shelld_py.http.input import accepted_response, signal_number, stdin_request
+from shelld_py.http.negotiation import (
+    Form,
+    convert_fields,
+    decode_json,
+    duration_field,
+    is_json,
+    json_body,
+    query_fields,
+    requested_form,
+)
+from shelld_py.http.repeats import Repeats, idempotency_key
+from shelld_py.http.runs import output_response
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.idle import IdleTimer
+from shelld_py.models import (
+    Command,
+    OnInput,
+    ResizeRequest,
+    RunRequest,
+    StartupRequest,
+    Stream,
+    Streams,
+)
+
+_RUN_PARAMETERS: Final = tuple(name for name in RunRequest.__struct_fields__ if name not in ("command", "environment"))
+
+
+class ShellEndpoints:
+    """Handlers for the shell that the path names; the main shell where it names none."""
+
+    def __init__(
+        self,
+        computer: Computer,
+        repeats: Repeats,
+        idle: IdleTimer,
+        *,
+        reset: Callable[[], None],
+        shut_down: Callable[[], None],
+    ) -> None:
+        """`reset` is called when all is to be new for the next client, `shut_down` to end the daemon."""
+        self._computer = computer
+        self._repeats = repeats
+        self._idle = idle
+        self._reset = reset
+        self._shut_down = shut_down
+
+    async def startup(self, request: HttpRequest) -> Response:
+        """POST /startup."""
+        await self._computer.startup(await json_body(request, StartupRequest))
+        return self._state_response(request, self._computer.main)
+
+    async def run(self, request: HttpRequest) -> Response:
+        """POST /run: run a command and answer when it is over, or when the wait is."""
+        shell = self._shell(request)
+        wanted = await run_request(request)
+        return await self.answer_run(request, shell, wanted, requested_form(request.scope, Form.TEXT), Streams.MERGED)
+
+    async def answer_run(
+        self, request: HttpRequest, shell: Shell, wanted: RunRequest, form: Form, streams: Streams
+    ) -> Response:
+        """Start the run that is `wanted` in `shell`, or join it where it was started before, and answer."""
+        computer = self._computer
+        timeouts = computer.settings.timeout
+        timeout = timeouts.command if wanted.timeout is None else duration_field("timeout", wanted.timeout)
+        timeout = min(timeout, timeouts.command_maximum)
+        choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
+        run, entry = self._start_or_join(shell, wanted, streams, idempotency_key(request.scope))
+        if run is None:
+            result = computer.store.result(entry, shell.state)
+            return await run_response(result, computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
+        if form is Form.EVENTS:
+            logs = [(stream, log, 0) for stream in Stream if (log := run.log(stream))]
+            events = follow(run, logs, wanted.format, timeout, lambda: run.result(shell.state))
+            return StreamingResponse(events, headers={**EVENT_HEADERS, "X-Run-Id": run.run_id}, media_type=MEDIA_TYPE)
+        await run.wait(timeout, for_input=wanted.on_input is OnInput.RETURN)
+        if run.running and not run.awaiting_input:
+            run.timed_out = True
+        return await run_response(run.result(shell.state), run.log, choice, as_text=form is Form.TEXT)
+
+    async def kill(self, request: HttpRequest) -> Response:
+        """POST /kill."""
+        fields = query_fields(request, ("signal",))
+        number = signal_number(fields["signal"]) if "signal" in fields else None
+        shell = self._shell(request)
+        result = await shell.kill(number)
+        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+            return json_response(result)
+        return PlainTextResponse(result.state.value)
+
+    async def recycle(self, request: HttpRequest) -> Response:
+        """POST /recycle."""
+        shell = self._shell(request)
+        await self._computer.recycle(shell)
+        return self._state_response(request, shell)
+
+    async def shutdown(self, request: HttpRequest) -> Response:
+        """POST /shutdown: end the daemon, or make it new for the next client."""
+        recycle = query_fields(request, ("recycle",)).get("recycle", "false")
+        if recycle not in ("true", "false"):
+            raise InvalidRequest(f"recycle must be true or false, not {recycle!r}.")
+        if recycle == "true":
+            await self._computer.reset()
+            self._reset()
+            return self._state_response(request, self._computer.main)
+        self._shut_down()
+        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+            return json_response({"state": "shutting down"})
+        return PlainTextResponse("shutting down")
+
+    async def status(self, request: HttpRequest) -> Response:
+        """GET /status."""
+        shell = self._shell(request)
+        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+            idle = {"idle": round(self._idle.idle, 3), "idle_timeout": self._idle.timeout}
+            return json_response({**self._computer.status(shell), **idle})
+        return PlainTextResponse(shell.state.value)
+
+    async def output(self, request: HttpRequest) -> Response:
+        """GET /output: that of the current or last run."""
+        shell = self._shell(request)
+        if shell.last_run is None:
+            raise RunNotFound("No command has been run in this shell.")
+        entry = self._computer.store.entry(shell.last_run.run_id)
+        return await output_response(request, self._computer, entry, Form.TEXT)
+
+    async def stdin(self, request: HttpRequest) -> Response:
+        """POST /stdin: the raw body, or a JSON object."""
+        shell = self._shell(request)
+        wanted = await stdin_request(request)
+        accepted = await shell.write_stdin(
+            wanted.text.encode("utf-8", "surrogateescape"), eof=wanted.eof, offset=wanted.offset
+        )
+        return accepted_response(request, accepted, Form.TEXT)
+
+    async def resize(self, request: HttpRequest) -> Response:
+        """POST /resize."""
+        shell = self._shell(request)
+        size = await json_body(request, ResizeRequest)
+        shell.resize(size.rows, size.cols)
+        return self._state_response(request, shell)
+
+    async def health(self, request: HttpRequest) -> Response:
+        """GET /health: without a key, and without touching anything."""
+        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+            return json_response({"status": "ok"})
+        return PlainTextResponse("ok")
+
+    def _shell(self, request: HttpRequest) -> Shell:
+        return self._computer.shell(request.path_params.get("session_id"))
+
+    def _state_response(self, request: HttpRequest, shell: Shell) -> Response:
+        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+            return json_response({"state": shell.state})
+        return PlainTextResponse(shell.state.value)
+
+    def _start_or_join(
+        self, shell: Shell, wanted: RunRequest, streams: Streams, key: str | None
+    ) -> tuple[Run | None, Entry]:
+        """Return the run, and what is known of it; the run is None where it has ended before."""
+        store = self._computer.store
+        command = Command(
+            text=wanted.command,
+            directory=wanted.directory,
+            description=wanted.description,
+            stdin=wanted.stdin,
+            environment=wanted.environment,
+            streams=wanted.streams or streams,
+        )
+        identity = fingerprint(shell.session_id, command)
+        run_id = self._repeats.run_id(key, identity) or wanted.run_id
+        entry = store.find(run_id) if run_id else None
+        if entry is None:
+            run = shell.submit(command, wanted.run_id)
+            entry = store.entry(run.run_id)
+        elif entry.fingerprint != identity:
+            raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
+        self._repeats.remember_run(key, identity, entry.run_id)
+        return entry.run, entry
+
+
+async def run_request(request: HttpRequest) -> RunRequest:
+    """Return the request for a run: a JSON object, or the raw command with parameters in the query string.
+
+    Raises `InvalidRequest`.
+    """
+    fields: dict[str, object] = dict(query_fields(request, (*_RUN_PARAMETERS, "environment")))
+    if "environment" in fields:
+        fields["environment"] = _environment_parameters(request.query_params.getlist("environment"))
+    if "X-Command-Timeout" in request.headers:
+        fields.setdefault("timeout", request.headers["X-Command-Timeout"])
+    body = await request.body()
+    if is_json(request):
+        if "max_output" in fields:
+            fields["max_output"] = convert_fields(
+                {"command": "", "max_output": fields["max_output"]}, RunRequest
+            ).max_output
+        wanted = decode_json(body, RunRequest, fields)
+    else:
+        fields["command"] = body.decode("utf-8", "surrogateescape")
+        wanted = convert_fields(fields, RunRequest)
+    if not wanted.command.strip():
+        raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
+    return wanted
+
+
+def _environment_parameters(values: list[str]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    if not all(separator for _, separator, _ in pairs):
+        raise InvalidRequest("environment must be NAME=VALUE in a query string, once for each variable.")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,128 @@
+"""Output as server-sent events (WHATWG HTML, 9.2): it is sent as it is written."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from shelld_py.engine.excerpt import READ_SIZE
+from shelld_py.engine.output import OutputLog
+from shelld_py.engine.text import TextRenderer, character_boundary
+from shelld_py.models import OutputFormat, RunResult, Stream
+
+MEDIA_TYPE: Final = "text/event-stream"
+EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
+
+
+def event(name: str, data: object, event_id: str | None = None) -> bytes:
+    """Return one event with `data` as JSON."""
+    identity = f"id: {event_id}\n" if event_id is not None else ""
+    return f"event: {name}\n{identity}data: ".encode() + msgspec.json.encode(data) + b"\n\n"
+
+
+class LiveText:
+    """Turns output that is still growing into text to append, or to redraw.
+
+    A line is sent as it grows. Where it then changes what was sent of it, a carriage return and the line
+    as it looks now follow: what a terminal would make of it.
+    """
+
+    def __init__(self, form: OutputFormat) -> None:
+        self._renderer = TextRenderer() if form is OutputFormat.TEXT else None
+        self._sent = ""
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[str, int]:
+        """Return what to send for `data`, and how many bytes at its end are held back as incomplete."""
+        if self._renderer is None:
+            data = self._held + data
+            boundary = character_boundary(data)
+            self._held = data[boundary:]
+            return data[:boundary].decode("utf-8", "replace"), len(self._held)
+        complete = self._renderer.feed(data)
+        line, meaningless = self._renderer.unfinished()
+        return self._beyond_sent(complete + line, line), meaningless
+
+    def finish(self) -> str:
+        """Return the rest."""
+        if self._renderer is None:
+            return self._held.decode("utf-8", "replace")
+        return self._beyond_sent(self._renderer.finish(), "")
+
+    def _beyond_sent(self, text: str, line: str) -> str:
+        sent, self._sent = self._sent, line
+        return text[len(sent) :] if text.startswith(sent) else f"\r{text}"
+
+
+class Followed(Protocol):
+    """What can be followed: a run that is going on, or what is left of one."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more may come."""
+
+    async def changed(self) -> None:
+        """Return when there is news."""
+
+
+class _Follower:
+    """One stream of a run, from a cursor on."""
+
+    def __init__(self, log: OutputLog, stream: Stream, cursor: int, form: OutputFormat) -> None:
+        self._log = log
+        self._stream = stream
+        self._cursor = cursor
+        self._text = LiveText(form)
+
+    def news(self, *, ended: bool) -> bytes:
+        """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
+        events = b""
+        chunk = self._log.read(self._cursor, READ_SIZE)
+        if chunk.dropped:
+            gap = {"stream": self._stream, "cursor": self._cursor, "dropped": chunk.dropped}
+            events += event("gap", gap, str(chunk.start))
+        self._cursor = chunk.end
+        text, held = self._text.feed(chunk.data)
+        if ended and chunk.end >= self._log.size:
+            text, held = text + self._text.finish(), 0
+        if text:
+            data = {"stream": self._stream, "cursor": self._cursor - held, "text": text}
+            events += event("output", data, str(self._cursor - held))
+        return events
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read."""
+        return self._cursor < self._log.size
+
+
+async def follow(
+    run: Followed,
+    logs: Iterable[tuple[Stream, OutputLog, int]],
+    form: OutputFormat,
+    timeout: float | None,
+    result: Callable[[], RunResult],
+) -> AsyncIterator[bytes]:
+    """Yield the events of `run`: the output of `logs` from their cursors on, then the result.
+
+    The result comes when the run has ended, or after `timeout` seconds with the status `running`.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout is None else loop.time() + timeout
+    followers = [_Follower(log, stream, cursor, form) for stream, log, cursor in logs]
+    while True:
+        ended = not run.running
+        for follower in followers:
+            if news := follower.news(ended=ended):
+                yield news
+        if any(follower.behind for follower in followers):
+            continue
+        if ended:
+            break
+        try:
+            async with asyncio.timeout_at(deadline):
+                await run.changed()
+        except TimeoutError:
+            break
+    yield event("result", result())
