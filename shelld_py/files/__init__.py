@@ -1,0 +1,66 @@
+"""Operations on files below a set of allowed directories, for use as a library.
+
+`async with FileService(settings, ...) as files: await files.read(ReadRequest(path="README.md"))`
+"""
+
+from shelld_py.files.models import (
+    ByteRange,
+    ChangeRequest,
+    ChangeResult,
+    CreateRequest,
+    DeleteRequest,
+    Entry,
+    FileType,
+    FindRequest,
+    FindResult,
+    FoundFile,
+    InsertRequest,
+    Match,
+    MoveRequest,
+    MoveResult,
+    Operation,
+    ReadRequest,
+    ReadResult,
+    ReplaceRequest,
+    ReplaceResult,
+    SearchRequest,
+    SearchResult,
+    UndoRequest,
+    UndoResult,
+    UpdateRequest,
+    ViewRequest,
+    ViewResult,
+)
+from shelld_py.files.raw import RawFile
+from shelld_py.files.service import FileService
+
+__all__ = [
+    "ByteRange",
+    "ChangeRequest",
+    "ChangeResult",
+    "CreateRequest",
+    "DeleteRequest",
+    "Entry",
+    "FileService",
+    "FileType",
+    "FindRequest",
+    "FindResult",
+    "FoundFile",
+    "InsertRequest",
+    "Match",
+    "MoveRequest",
+    "MoveResult",
+    "Operation",
+    "RawFile",
+    "ReadRequest",
+    "ReadResult",
+    "ReplaceRequest",
+    "ReplaceResult",
+    "SearchRequest",
+    "SearchResult",
+    "UndoRequest",
+    "UndoResult",
+    "UpdateRequest",
+    "ViewRequest",
+    "ViewResult",
+]

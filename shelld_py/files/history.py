@@ -1,0 +1,200 @@
+"""What is needed to undo: for each file its last changes, with the content before in a private directory.
+
+Keeps steps and hands them out; whether a step may be undone and the undoing itself are the service's. Backups
+serve this process only: the directory is emptied at start and end, so they need no syncing. The index is guarded
+by a lock, for operations on different files come from different threads.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shelld_py.errors import ConfigError
+from shelld_py.files.models import Operation
+from shelld_py.files.storage import Attributes
+
+_BACKUP_NAME = re.compile(r"[0-9a-f]{32}\.backup")
+_COPIED_AT_ONCE = 1 << 24
+"""Bytes that one sendfile(2) copies, inside the kernel and thus faster than by reading and writing."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a file is after a change: its content's `etag` and its mode."""
+
+    etag: str
+    mode: int
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a regular file was before a change: a copy of its content and its attributes."""
+
+    name: str
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class LinkBackup:
+    """What a symbolic link said before it was deleted."""
+
+    target: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change that can be undone. `before` and `after` are None where there was or is no file.
+
+    `made` are the directories that were made for the file, parents first; `at` is the time on the clock.
+    """
+
+    operation: Operation
+    before: Backup | LinkBackup | None
+    after: Fingerprint | None
+    made: tuple[str, ...]
+    at: float
+
+
+class History:
+    """The steps of all files, by real path, the oldest first."""
+
+    def __init__(self, directory: str, *, ttl: float, max_events: int, clock: Callable[[], float]) -> None:
+        """Keep backups in `directory`, which is made if need be.
+
+        Steps are kept for `ttl` seconds of `clock` (0: for ever), at most `max_events` of each file (0: none).
+
+        Raises `ConfigError` when the directory cannot be private: others' things, or not ours.
+        """
+        self._directory = directory
+        self._ttl = ttl
+        self._max_events = max_events
+        self._clock = clock
+        self._steps: dict[str, list[Step]] = {}
+        self._guard = threading.Lock()
+        _make_private(directory)
+        self.clear()
+
+    def save(self, descriptor: int) -> Backup:
+        """Copy the open file's whole content and attributes. Raises `OSError`, and then leaves nothing."""
+        name = f"{secrets.token_hex(16)}.backup"
+        target = os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            offset = 0
+            while sent := os.sendfile(target, descriptor, offset, _COPIED_AT_ONCE):
+                offset += sent
+            return Backup(name, Attributes.of(descriptor))
+        except BaseException:
+            os.unlink(self._path(name))
+            raise
+        finally:
+            os.close(target)
+
+    def open(self, backup: Backup) -> int:
+        """Return a descriptor to read the content of `backup` from."""
+        return os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def discard(self, backup: Backup | LinkBackup | None) -> None:
+        """Remove what is kept for a step that will not be, or is no more."""
+        if isinstance(backup, Backup):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(backup.name))
+
+    def add(
+        self,
+        path: str,
+        operation: Operation,
+        before: Backup | LinkBackup | None,
+        after: Fingerprint | None,
+        made: tuple[str, ...] = (),
+    ) -> None:
+        """Remember a change of `path`; the oldest beyond the limit is forgotten."""
+        with self._guard:
+            self._expire(path)
+            steps = self._steps.setdefault(path, [])
+            steps.append(Step(operation, before, after, made, self._clock()))
+            surplus = len(steps) - self._max_events
+            if surplus > 0:
+                self._drop(path, surplus)
+
+    def last(self, path: str) -> Step | None:
+        """Return the most recent step of `path` that is kept."""
+        with self._guard:
+            self._expire(path)
+            steps = self._steps.get(path)
+            return steps[-1] if steps else None
+
+    def drop(self, path: str, step: Step) -> None:
+        """Forget a step that was undone, which may have grown too old in the meantime."""
+        with self._guard:
+            steps = self._steps.get(path, [])
+            if step in steps:
+                steps.remove(step)
+                self.discard(step.before)
+                if not steps:
+                    del self._steps[path]
+
+    def depth(self, path: str) -> int:
+        """Return how many steps of `path` can be undone."""
+        with self._guard:
+            self._expire(path)
+            return len(self._steps.get(path, ()))
+
+    def forget(self, path: str) -> None:
+        """Forget all steps of `path`."""
+        with self._guard:
+            self._drop(path, len(self._steps.get(path, ())))
+
+    def expire(self) -> None:
+        """Forget what is older than the time to live."""
+        with self._guard:
+            self._expire(*self._steps)
+
+    def clear(self) -> None:
+        """Forget everything and empty the directory, of leftovers of other processes too."""
+        with self._guard:
+            self._steps.clear()
+            with contextlib.suppress(FileNotFoundError):
+                for name in os.listdir(self._directory):
+                    if _BACKUP_NAME.fullmatch(name):
+                        os.unlink(self._path(name))
+
+    def _expire(self, *paths: str) -> None:
+        if self._ttl:
+            oldest = self._clock() - self._ttl
+            for path in paths:
+                self._drop(path, sum(step.at < oldest for step in self._steps.get(path, ())))
+
+    def _drop(self, path: str, count: int) -> None:
+        """Forget the `count` oldest steps of `path`."""
+        if not count:
+            return
+        steps = self._steps[path]
+        for step in steps[:count]:
+            self.discard(step.before)
+        del steps[:count]
+        if not steps:
+            del self._steps[path]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+
+def _make_private(directory: str) -> None:
+    """Make `directory` with mode 0700, or take over one that is ours and private, or can be made so."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        status = os.lstat(directory)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise ConfigError(f"files.backup_directory: {directory} must be a directory of the daemon's own user")
+        if status.st_mode & 0o077:
+            if any(not _BACKUP_NAME.fullmatch(name) for name in os.listdir(directory)):
+                fault = f"is open to others (mode {stat.S_IMODE(status.st_mode):04o}) and holds other files"
+                raise ConfigError(f"files.backup_directory: {directory} {fault}; name an empty directory")
+            os.chmod(directory, 0o700)
+    except OSError as error:
+        raise ConfigError(f"files.backup_directory: {directory} cannot be used: {error.strerror}") from None

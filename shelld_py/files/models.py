@@ -1,0 +1,259 @@
+"""The data of file operations: what requests carry in and what answers carry out.
+
+Lines are counted from 1, sizes and offsets are bytes, times are RFC 3339 in UTC. An `etag` is the SHA-256 of a
+file's content in hexadecimal. Paths in answers are real and absolute. Behaviour is elsewhere.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import msgspec
+
+from shelld_py.models import Request
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class FileType(StrEnum):
+    """What a name in a directory stands for; links are not followed to find out."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+class Operation(StrEnum):
+    """A change of a file."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    MOVE = "move"
+    UPDATE = "update"
+    INSERT = "insert"
+    REPLACE = "replace"
+    WRITE = "write"
+    UNDO = "undo"
+
+
+class ViewRequest(Request, frozen=True, kw_only=True):
+    """Which directory to list, and how many levels of it."""
+
+    path: str
+    depth: Count = 1
+    hidden: bool = False
+
+
+class ReadRequest(Request, frozen=True, kw_only=True):
+    """Which file to read, and which lines: the first and the last, both included; -1 is the end."""
+
+    path: str
+    view_range: tuple[int, int] | None = None
+
+
+class ChangeRequest(Request, frozen=True, kw_only=True):
+    """What all changes take: the `etag` that the file must have, or `"*"` for a file that must not exist.
+
+    An `if_match` of `"*"` asks for any file.
+    """
+
+    if_match: str | None = None
+    if_none_match: Literal["*"] | None = None
+
+
+class CreateRequest(ChangeRequest, frozen=True, kw_only=True):
+    """A new file; missing parents are made."""
+
+    path: str
+    content: str
+
+
+class DeleteRequest(ChangeRequest, frozen=True, kw_only=True):
+    """A file to delete. Of a symbolic link, the link."""
+
+    path: str
+
+
+class MoveRequest(ChangeRequest, frozen=True, kw_only=True):
+    """A file to move. `if_match` is about the source, `if_none_match` about the destination."""
+
+    source_path: str
+    destination_path: str
+    overwrite: bool = False
+
+
+class UpdateRequest(ChangeRequest, frozen=True, kw_only=True):
+    """The new content of an existing file."""
+
+    path: str
+    content: str
+
+
+class InsertRequest(ChangeRequest, frozen=True, kw_only=True):
+    """Text to put after a line; 0 is the beginning."""
+
+    path: str
+    content: str
+    line: int
+
+
+class ReplaceRequest(ChangeRequest, frozen=True, kw_only=True):
+    """Text to put in the place of every occurrence of another text, compared case-sensitively."""
+
+    path: str
+    old_string: str
+    new_string: str
+    expected_replacements: Count | None = None
+
+
+class UndoRequest(ChangeRequest, frozen=True, kw_only=True):
+    """A file whose last change is to be undone; `force` does it over changes of others, too."""
+
+    path: str
+    force: bool = False
+
+
+class SearchRequest(Request, frozen=True, kw_only=True):
+    """What to look for in the lines of files, and in which files.
+
+    `pattern` is a regular expression in Python's dialect unless `literal`. `include` and `exclude` are globs:
+    one without a slash matches names at any depth, others match paths below `path`. `context` is lines before
+    and after, `limit` matching lines in all.
+    """
+
+    pattern: Annotated[str, msgspec.Meta(min_length=1)]
+    path: str = "."
+    literal: bool = False
+    case_sensitive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    context: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+
+
+class FindRequest(Request, frozen=True, kw_only=True):
+    """Which files to list: those below `path` that match the glob `pattern` (as `include` of a search)."""
+
+    pattern: Annotated[str, msgspec.Meta(min_length=1)]
+    path: str = "."
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+
+
+class ByteRange(msgspec.Struct, frozen=True):
+    """A range of bytes as RFC 9110 (14.1.2) means it: `first` to `last`, both included.
+
+    Without `last` it goes to the end. Without `first`, it is the final `last` bytes.
+    """
+
+    first: int | None = None
+    last: int | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A name in a directory."""
+
+    name: str
+    type: FileType
+    size: int
+    modified_at: str
+
+
+class ViewResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a directory. Deeper names are relative to it: `sub/name`.
+
+    `directories` and `files` (all that is no directory) hold the names, `entries` both, sorted. When the list
+    is cut, `truncated` is true; `total_entries` is how many there are either way.
+    """
+
+    path: str
+    directories: tuple[str, ...]
+    files: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    truncated: bool
+    total_entries: int
+
+
+class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Text of a file, without a byte-order mark. `size` and `etag` are those of the whole file."""
+
+    path: str
+    content: str
+    total_lines: int
+    view_range: tuple[int, int]
+    size: int
+    etag: str
+
+
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change has made of a file. Where there is no file now, `size` is 0 and `etag` null.
+
+    `undo_depth` counts the changes that can be undone. `diff` is unified, and says so where it is cut.
+    """
+
+    path: str
+    operation: Operation
+    size: int
+    etag: str | None
+    undo_depth: int
+    diff: str
+
+
+class ReplaceResult(ChangeResult, frozen=True, kw_only=True):
+    """A change that counts its replacements."""
+
+    replacements: int
+
+
+class MoveResult(ChangeResult, frozen=True, kw_only=True):
+    """A move; `path` is the destination."""
+
+    source_path: str
+    destination_path: str
+
+
+class UndoResult(ChangeResult, frozen=True, kw_only=True):
+    """An undo, and which operation it has undone."""
+
+    undone: Operation
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that matches: `column` is that of its first match, in characters from 1. Long lines are cut."""
+
+    path: str
+    line: int
+    column: int
+    text: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Matching lines by path and line. `truncated` when there are more than the limit.
+
+    `files_searched` counts the files that match the globs and may be read, `files_skipped` those that match them
+    and may not: by extension or size. Files that are not text have no lines, so none that match.
+    """
+
+    path: str
+    matches: tuple[Match, ...]
+    truncated: bool
+    files_searched: int
+    files_skipped: int
+
+
+class FoundFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a glob matches."""
+
+    path: str
+    size: int
+    modified_at: str
+
+
+class FindResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that match, the most recently modified first; `total` counts those beyond the limit too."""
+
+    path: str
+    files: tuple[FoundFile, ...]
+    truncated: bool
+    total: int

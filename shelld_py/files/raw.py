@@ -1,0 +1,82 @@
+"""Bytes of any file on their way out, in ranges and pieces.
+
+Works on an open file. Which file that is, and who may have it, was settled before.
+"""
+
+import functools
+import os
+from collections.abc import AsyncIterator
+from typing import Self
+
+from shelld_py.errors import InvalidRequest, RangeNotSatisfiable
+from shelld_py.files.models import ByteRange
+from shelld_py.files.threads import in_thread
+
+_PIECE = 256 << 10
+"""Bytes read at once."""
+
+
+class RawFile:
+    """An open file, or a range of it, to be read once.
+
+    Reads the file as it was when it was opened: later operations put a new file in its place.
+
+    `path` is real, `size` the bytes of the whole file, `start` and `length` the range that is read,
+    `modified_at` Unix time, `etag` null for a file too large to be hashed in passing.
+    """
+
+    def __init__(self, descriptor: int, path: str, byte_range: ByteRange | None, etag: str | None) -> None:
+        """Read from a duplicate of `descriptor`. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
+        self._descriptor = -1
+        status = os.fstat(descriptor)
+        self.path = path
+        self.size = status.st_size
+        self.modified_at = status.st_mtime
+        self.etag = etag
+        self.start, self.length = _span(byte_range or ByteRange(0), status.st_size, path)
+        self._descriptor = os.dup(descriptor)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the bytes of the range; fewer if something else cuts the file short meanwhile."""
+        position, end = self.start, self.start + self.length
+        while position < end:
+            read = functools.partial(os.pread, self._descriptor, min(_PIECE, end - position), position)
+            data = await in_thread(read)
+            if not data:
+                return
+            position += len(data)
+            yield data
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
+        self.close()
+
+
+def _span(wanted: ByteRange, size: int, path: str) -> tuple[int, int]:
+    """Return the offset and the length of a range, by the rules of RFC 9110 (14.1.2)."""
+    first, last = wanted.first, wanted.last
+    if (first is None and last is None) or (first or 0) < 0 or (last or 0) < 0:
+        raise InvalidRequest("A range of bytes needs a first or a last byte, neither of them negative.")
+    if first is None:
+        length = min(last or 0, size)
+        if not length:
+            raise RangeNotSatisfiable(f"The final 0 bytes of {path} are no range.", path=path, size=size)
+        return size - length, length
+    if last is not None and last < first:
+        raise InvalidRequest(f"A range of bytes must not end ({last}) before it begins ({first}).")
+    if first >= size and (first or last is not None):
+        raise RangeNotSatisfiable(f"{path} has {size} bytes; byte {first} is behind its end.", path=path, size=size)
+    end = size if last is None else min(last + 1, size)
+    return first, end - first

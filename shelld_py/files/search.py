@@ -1,0 +1,331 @@
+"""Search in files and find them by name, below an allowed directory.
+
+Synchronous functions on plain data, made to run in a process of their own: a regular expression can take for ever
+and holds the interpreter's lock meanwhile, and only a process can be stopped. They know nothing of that process.
+
+The answers do not depend on ripgrep. Files are listed here, on descriptors, by the rules of .gitignore, of the
+request and of the read policy. ripgrep, where it is installed, only tells in which of them there is a match, so
+that the others need not be read; the lines come from here, by Python's `re`, through the same containment as a read.
+If ripgrep does not understand a pattern that `re` does, all files are read.
+"""
+
+import heapq
+import os
+import posixpath
+import re
+import stat
+import subprocess
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shelld_py.errors import FileNotFound, InvalidRequest, ShelldError
+from shelld_py.files.faults import meaning
+from shelld_py.files.globs import Globs, IgnoreRules
+from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
+from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
+from shelld_py.files.policy import ReadPolicy
+from shelld_py.files.storage import check_regular, open_regular, read_all, status_of
+from shelld_py.files.text_file import Text
+from shelld_py.models import utc_timestamp
+
+_IGNORE_FILE = ".gitignore"
+_IGNORE_FILE_SIZE = 1 << 20
+_NEVER_ENTERED = ".git"
+_MOST_LEVELS = 200
+"""Directories within directories that are entered; each holds a descriptor open."""
+_ARGUMENTS = 2000
+"""Files handed to one ripgrep. If their names exceed the kernel's limit (execve(2)), ripgrep is not used."""
+_LINE_WIDTH = 1000
+"""Characters of a matching line that are shown."""
+_OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~")
+"""What Python's `re` and the regex crate of ripgrep both understand, but not alike."""
+
+
+@dataclass(frozen=True)
+class SearchScope:
+    """Where searches may go and what they may read: all that a process needs to know, and can be sent."""
+
+    base: str
+    allowed: tuple[str, ...]
+    policy: ReadPolicy
+    ripgrep: str | None
+    """The program, by name or path; None when it is not to be used."""
+
+
+def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
+    """Return the lines of files that match.
+
+    Raises `InvalidRequest` for a bad pattern or glob, and what `locate` raises for the path.
+    """
+    pattern = _compiled(request)
+    include, exclude = Globs.from_texts(request.include), Globs.from_texts(request.exclude)
+    with _Tree(scope, request.path) as tree:
+        files, skipped = [], 0
+        for file in tree.files(exclude):
+            if include and not include.match(file.path):
+                continue
+            if scope.policy.allows_name(posixpath.basename(file.path)) and scope.policy.fits(file.status.st_size):
+                files.append(file.path)
+            else:
+                skipped += 1
+        files.sort()
+        matches: list[Match] = []
+        for path in _candidates(scope, request, tree, files):
+            try:
+                body = tree.text(path)
+            except (OSError, ShelldError):  # no text, or gone by now
+                continue
+            matches += _matches(body, pattern, tree.full_path(path), request, request.limit + 1 - len(matches))
+            if len(matches) > request.limit:
+                break
+        return SearchResult(
+            path=tree.path,
+            matches=tuple(matches[: request.limit]),
+            truncated=len(matches) > request.limit,
+            files_searched=len(files),
+            files_skipped=skipped,
+        )
+
+
+def find(scope: SearchScope, request: FindRequest) -> FindResult:
+    """Return the files that match, newest first. Raises as `search`."""
+    glob = Globs.from_texts((request.pattern,))
+    with _Tree(scope, request.path) as tree:
+        found = [file for file in tree.files(Globs(())) if glob.match(file.path)]
+        newest = heapq.nsmallest(request.limit, found, key=lambda file: (-file.status.st_mtime_ns, file.path))
+        files = tuple(
+            FoundFile(
+                path=displayable(tree.full_path(file.path)),
+                size=file.status.st_size,
+                modified_at=utc_timestamp(file.status.st_mtime),
+            )
+            for file in newest
+        )
+        return FindResult(path=tree.path, files=files, truncated=len(found) > len(files), total=len(found))
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    """Relative to the tree."""
+    status: os.stat_result
+
+
+class _Tree:
+    """The files below a directory, or a single file. Symbolic links and `.git` are not entered."""
+
+    def __init__(self, scope: SearchScope, path: str) -> None:
+        self._opener = best_directory_opener()
+        self._directories = AllowedDirectories(scope.base, scope.allowed, self._opener)
+        self._only: str | None = None
+        try:
+            try:
+                self.descriptor, self.path = self._directories.open_directory(path)
+            except (NotADirectoryError, FileNotFound):
+                self._open_file(path)
+        except OSError as error:
+            raise meaning(error, path) from None
+
+    def __enter__(self) -> "_Tree":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    def files(self, exclude: Globs) -> Iterator[_File]:
+        """Yield the regular files, in no order."""
+        if self._only is not None:
+            status = os.stat(self._only, dir_fd=self.descriptor, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                yield _File(self._only, status)
+            return
+        top, rules = self._inherited_rules()
+        prefix = posixpath.relpath(self.path, top)
+        yield from self._walk(self.descriptor, "", "" if prefix == "." else prefix + "/", rules, exclude, 0)
+
+    def text(self, path: str) -> str:
+        """Return the body of the file `path`, a path that `files` gave."""
+        *parents, name = path.split("/")
+        directory = self._opener(self.descriptor, parents)
+        try:
+            descriptor = open_regular(directory, name, path)
+        finally:
+            os.close(directory)
+        try:
+            return Text.from_bytes(read_all(descriptor, os.fstat(descriptor).st_size), path).body
+        finally:
+            os.close(descriptor)
+
+    def full_path(self, path: str) -> str:
+        """Return the real absolute path of `path`."""
+        return posixpath.join(self.path, path)
+
+    def _open_file(self, path: str) -> None:
+        location = self._directories.locate(path)
+        with location:
+            status = status_of(location.directory, location.name)
+            if status is None:
+                raise self._directories.missing(location)
+            check_regular(status, location.path)
+            self._only, self.path = location.name, posixpath.dirname(location.path)
+            self.descriptor = os.dup(location.directory)
+
+    def _inherited_rules(self) -> tuple[str, IgnoreRules]:
+        """Return the allowed directory above this one, and the rules from there down to it, itself apart."""
+        top = max((root for root in self._directories.roots if _beneath(self.path, root)), key=len)
+        rules = IgnoreRules()
+        parts = [part for part in posixpath.relpath(self.path, top).split("/") if part != "."]
+        for depth in range(len(parts)):
+            relative = "/".join(parts[:depth])
+            descriptor, _ = self._directories.open_directory(posixpath.join(top, relative))
+            try:
+                rules = _with_rules_in(descriptor, relative, rules)
+            finally:
+                os.close(descriptor)
+        return top, rules
+
+    def _walk(
+        self, directory: int, path: str, prefix: str, rules: IgnoreRules, exclude: Globs, level: int
+    ) -> Iterator[_File]:
+        """Yield the files below `directory`, which is `path` in the tree, and `prefix` plus that for the rules."""
+        rules = _with_rules_in(directory, (prefix + path).rstrip("/"), rules)
+        for name, status in _listed(directory):
+            relative = path + name
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if rules.ignore(prefix + relative, directory=is_directory) or exclude.match(relative):
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield _File(relative, status)
+            elif is_directory and name != _NEVER_ENTERED and level < _MOST_LEVELS:
+                try:
+                    below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                except OSError:
+                    continue
+                try:
+                    yield from self._walk(below, relative + "/", prefix, rules, exclude, level + 1)
+                finally:
+                    os.close(below)
+
+
+def _beneath(path: str, root: str) -> bool:
+    return (path + "/").startswith(root.rstrip("/") + "/")
+
+
+def _listed(directory: int) -> list[tuple[str, os.stat_result]]:
+    """Return the names in `directory` with their status; what cannot be read or has just gone is left out."""
+    listed = []
+    try:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                try:
+                    listed.append((entry.name, entry.stat(follow_symlinks=False)))
+                except OSError:
+                    continue
+    finally:
+        os.close(descriptor)
+    return listed
+
+
+def _with_rules_in(directory: int, relative: str, rules: IgnoreRules) -> IgnoreRules:
+    """Return `rules` and those of the .gitignore in `directory`, if there is one."""
+    try:
+        descriptor = open_regular(directory, _IGNORE_FILE, _IGNORE_FILE)
+    except (OSError, ShelldError):
+        return rules
+    try:
+        data = os.read(descriptor, _IGNORE_FILE_SIZE)
+    finally:
+        os.close(descriptor)
+    return rules.extended(relative, data.decode(errors="replace"))
+
+
+def _compiled(request: SearchRequest) -> re.Pattern[str]:
+    text = re.escape(request.pattern) if request.literal else request.pattern
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(text, 0 if request.case_sensitive else re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        detail = f"pattern is not a regular expression: {error}. Set literal to search for the text as it is."
+        raise InvalidRequest(detail) from None
+
+
+def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: Sequence[str]) -> Iterator[str]:
+    """Yield those of `files`, in order, in which ripgrep finds a match; all of them where it cannot tell."""
+    options = ["--no-config", "--files-with-matches", "--null", "--text", "--crlf", "--no-messages"]
+    options.append("--case-sensitive" if request.case_sensitive else "--ignore-case")
+    if request.literal:
+        options.append("--fixed-strings")
+    program = scope.ripgrep if request.literal or not _OTHER_DIALECT.search(request.pattern) else None
+    for start in range(0, len(files), _ARGUMENTS):
+        part = files[start : start + _ARGUMENTS]
+        found = None
+        if program is not None:
+            found = _found_by_ripgrep([program, *options, "--regexp", request.pattern, "--", *part], tree.descriptor)
+        if found is None:
+            program = None
+            yield from part
+        else:
+            yield from (path for path in part if path in found)
+
+
+def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] | None:
+    """Return the files that `command` lists, None when it fails or is not installed.
+
+    It starts in `directory` by way of /proc, for that path cannot be swapped.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=f"/proc/{os.getpid()}/fd/{directory}",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    if done.returncode not in (0, 1):
+        return None
+    return frozenset(os.fsdecode(name) for name in done.stdout.split(b"\0"))
+
+
+def _matches(body: str, pattern: re.Pattern[str], path: str, request: SearchRequest, most: int) -> list[Match]:
+    """Return the first `most` matching lines of a file."""
+    matches: list[Match] = []
+    lines = body.removesuffix("\n").split("\n") if body else []
+    for index, line in enumerate(lines):
+        text = line.removesuffix("\r")
+        found = pattern.search(text)
+        if not found:
+            continue
+        matches.append(
+            Match(
+                path=displayable(path),
+                line=index + 1,
+                column=found.start() + 1,
+                text=_around(text, found.start()),
+                before=_context(lines[max(0, index - request.context) : index]),
+                after=_context(lines[index + 1 : index + 1 + request.context]),
+            )
+        )
+        if len(matches) == most:
+            break
+    return matches
+
+
+def _context(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_around(line.removesuffix("\r"), 0) for line in lines)
+
+
+def _around(line: str, position: int) -> str:
+    """Return `line`, or the part of a long one around `position`."""
+    if len(line) <= _LINE_WIDTH:
+        return line
+    start = max(0, min(position - _LINE_WIDTH // 4, len(line) - _LINE_WIDTH))
+    end = start + _LINE_WIDTH
+    return ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")

@@ -1,0 +1,287 @@
+"""Files as the kernel has them: opening without hanging, writing without a moment of half a file.
+
+Works on the descriptor of a directory and a plain name in it (`paths.py` makes sure of the directory) and never
+follows a symbolic link. Knows nothing of text, policy or history. Errors are those of the system.
+
+How a file is written
+---------------------
+
+The new content goes into a new file that has no name (`O_TMPFILE`, open(2)) in the same directory. It gets the
+mode, the owner and the extended attributes of the old one and is synced to disk. Only then it takes the old one's
+name, by rename(2), which is atomic, and the directory is synced. A crash before leaves the old file, a crash
+after the new one, and a file without a name vanishes by itself. rename(2) needs a name to start from, so for the
+blink of an eye there is a second, hidden one; a crash right there leaves it behind, and the old file whole.
+
+Where the file system has no `O_TMPFILE`, the new file has the hidden name from the start.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from shelld_py.errors import FileChanged, NotAFile, PermissionDenied
+from shelld_py.files.kernel import rename_without_replacing
+
+CHUNK = 1 << 20
+"""Bytes read at once."""
+
+_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+"""What open(2) may answer where the file system or the kernel does not know `O_TMPFILE`."""
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a fifo"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What a file has beside its content and its name."""
+
+    mode: int
+    uid: int
+    gid: int
+    extended: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def of(cls, descriptor: int) -> Self:
+        """Return those of an open file."""
+        status = os.fstat(descriptor)
+        extended: list[tuple[str, bytes]] = []
+        with contextlib.suppress(OSError):
+            for name in os.listxattr(descriptor):
+                with contextlib.suppress(OSError):
+                    extended.append((name, os.getxattr(descriptor, name)))
+        return cls(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, tuple(extended))
+
+    def apply(self, descriptor: int) -> None:
+        """Give them to an open file: the mode always, owner, group and extended ones as far as allowed.
+
+        Only root may give files away (chown(2)). The mode comes after the owner, for chown clears set-uid bits,
+        and without those bits if the owner could not be kept.
+        """
+        mode = self.mode
+        status = os.fstat(descriptor)
+        if (status.st_uid, status.st_gid) != (self.uid, self.gid):
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, -1, self.gid)
+            try:
+                os.fchown(descriptor, self.uid, -1)
+            except PermissionError:
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)
+        for name, value in self.extended:
+            with contextlib.suppress(OSError):
+                os.setxattr(descriptor, name, value)
+        os.fchmod(descriptor, mode)
+
+
+@dataclass(frozen=True)
+class FileIdentity:
+    """What tells whether a name still stands for the same file with the same content."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def from_status(cls, status: os.stat_result) -> Self:
+        """Return the identity that `status` shows."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def status_of(directory: int, name: str) -> os.stat_result | None:
+    """Return the status of `name`, of a symbolic link itself, or None when there is no such name."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def check_regular(status: os.stat_result, path: str) -> None:
+    """Raise `NotAFile` unless `status` is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((kind for test, kind in _KINDS if test(status.st_mode)), "something else")
+        raise NotAFile(f"{path} is {kind}, not a regular file.", path=path)
+
+
+def open_regular(directory: int, name: str, path: str) -> int:
+    """Open the regular file `name` for reading and return its descriptor.
+
+    Never waits: what is no regular file is not opened, and if one takes its place in that moment, `O_NONBLOCK`
+    opens it without waiting for a peer (fifo(7)) and the second look refuses it.
+
+    Raises `FileNotFoundError`, `NotAFile`, `PermissionError`.
+    """
+    check_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), path)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=directory)
+    try:
+        check_regular(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def chunks_of(descriptor: int, size: int | None = None) -> Iterator[bytes]:
+    """Yield the content of an open file from its position on, `size` bytes at most."""
+    left = size
+    while data := os.read(descriptor, CHUNK if left is None else min(left, CHUNK)):
+        yield data
+        if left is not None:
+            left -= len(data)
+            if not left:
+                return
+
+
+def read_all(descriptor: int, size: int) -> bytes:
+    """Return the content of an open file, which should have `size` bytes, from its position on."""
+    data = os.read(descriptor, size + 1)
+    return data if len(data) >= size else b"".join((data, *chunks_of(descriptor)))
+
+
+def etag_of(descriptor: int) -> str:
+    """Return the SHA-256 of an open file's content, from its beginning."""
+    digest = hashlib.sha256()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    for data in chunks_of(descriptor):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def check_writable(directory: int, name: str, status: os.stat_result, path: str) -> None:
+    """Raise `PermissionDenied` when the file is read-only.
+
+    rename(2) would not ask: it needs rights on the directory alone. A file without any write bit is taken at its
+    word even when root asks.
+    """
+    writable = status.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=directory, effective_ids=True)
+    if not writable:
+        detail = f"{path} is read-only (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was changed; chmod it first."
+        raise PermissionDenied(detail, path=path)
+
+
+def check_same(directory: int, name: str, identity: FileIdentity, path: str) -> None:
+    """Raise `FileChanged` unless the name still stands for the file that was looked at."""
+    status = status_of(directory, name)
+    if status is None or FileIdentity.from_status(status) != identity:
+        detail = f"Something else changed {path} at the same moment. Nothing was done; read it again."
+        raise FileChanged(detail, path=path)
+
+
+class NewFile:
+    """A file in the making, which nobody sees until it is published."""
+
+    def __init__(self, directory: int) -> None:
+        """Make it in `directory`, whose descriptor must stay open. Raises `OSError`."""
+        self._directory = directory
+        self._name: str | None = None
+        self.size = 0
+        self._digest = hashlib.sha256()
+        self.descriptor = self._open()
+
+    @property
+    def etag(self) -> str:
+        """The SHA-256 of what was written so far."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Append `data`. Raises `OSError`: `ENOSPC`, `EDQUOT`, `EFBIG` for a full disk, quota or limit."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.descriptor, view) :]
+        self._digest.update(data)
+        self.size += len(data)
+
+    def publish(self, name: str, attributes: Attributes | None, replaced: FileIdentity | None, path: str) -> int:
+        """Give the file its name, and return its mode.
+
+        `replaced` is the file that may lose the name, None where the name must be free.
+
+        Raises `FileChanged` when the name stands for another file by now, `FileExistsError` when it is not free.
+        """
+        if attributes:
+            attributes.apply(self.descriptor)
+        os.fsync(self.descriptor)
+        if replaced is None:
+            self._take_free(name)
+        else:
+            self._replace(name, replaced, path)
+        sync_directory(self._directory)
+        return stat.S_IMODE(os.fstat(self.descriptor).st_mode)
+
+    def close(self) -> None:
+        """Close the file; without having been published it is gone. May be called twice."""
+        if self._name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name, dir_fd=self._directory)
+            self._name = None
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        if os.path.isdir("/proc/self/fd"):  # link(2) reaches a file without a name only through there
+            try:
+                return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666, dir_fd=self._directory)
+            except OSError as error:
+                if error.errno not in _NO_TMPFILE:
+                    raise
+        name = _hidden_name()
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o666, dir_fd=self._directory)
+        self._name = name
+        return descriptor
+
+    def _take_free(self, name: str) -> None:
+        if self._name is None:
+            self._link(name)
+        else:
+            rename_without_replacing(self._directory, self._name, self._directory, name)
+            self._name = None
+
+    def _replace(self, name: str, replaced: FileIdentity, path: str) -> None:
+        if self._name is None:
+            hidden = _hidden_name()
+            self._link(hidden)
+            self._name = hidden
+        check_same(self._directory, name, replaced, path)
+        os.rename(self._name, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._name = None
+
+    def _link(self, name: str) -> None:
+        os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+
+
+def sync_directory(directory: int) -> None:
+    """Make names that were made or removed last through a crash of the machine.
+
+    As far as the directory can be read and the file system has a notion of it.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _hidden_name() -> str:
+    return f".{secrets.token_hex(8)}.tmp"

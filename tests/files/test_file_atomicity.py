@@ -1,0 +1,295 @@
+"""Crashes and full disks, for real: a change is made whole or not at all."""
+
+import asyncio
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from shelld_py.config import FileSettings
+from shelld_py.errors import FileChanged, NoSpace
+from shelld_py.files import (
+    CreateRequest,
+    DeleteRequest,
+    FileService,
+    MoveRequest,
+    ReplaceRequest,
+    UndoRequest,
+    UpdateRequest,
+)
+from shelld_py.files.storage import FileIdentity, NewFile
+
+from .conftest import Desk
+
+_WRITER = """
+import asyncio, sys
+from shelld_py.config import FileSettings
+from shelld_py.files import FileService, UpdateRequest
+
+async def main(root, backups):
+    service = FileService(
+        FileSettings(), base_directory=root, allowed_directories=[root], backup_directory=backups
+    )
+    print("ready", flush=True)
+    while True:
+        for letter in "ab":
+            await service.update(UpdateRequest(path="a.txt", content=letter * 1_000_000))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+_WITHOUT_ROOM = """
+import asyncio, resource, sys
+from shelld_py.config import FileSettings
+from shelld_py.errors import NoSpace
+from shelld_py.files import CreateRequest, FileService, UpdateRequest
+
+async def main(root, backups):
+    service = FileService(
+        FileSettings(), base_directory=root, allowed_directories=[root], backup_directory=backups
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    for request, work in (
+        (UpdateRequest(path="a.txt", content="x" * 200_000), service.update),
+        (CreateRequest(path="new/b.txt", content="x" * 200_000), service.create),
+    ):
+        try:
+            await work(request)
+        except NoSpace as error:
+            print(error.detail)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    """Killed at random moments, it never leaves half a file, and next to nothing else."""
+    root, backups = tmp_path / "work", tmp_path / "backups"
+    root.mkdir()
+    file = root / "a.txt"
+    file.write_text("a" * 1_000_000)
+    seen = set()
+    for _ in range(12):
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(root), str(backups)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        changes = _changes_of(file)
+        for _ in range(random.randint(1, 3)):
+            next(changes)
+        deadline = time.perf_counter() + random.uniform(0, 0.01)
+        while time.perf_counter() < deadline:
+            continue
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        content = file.read_bytes()
+        assert len(content) == 1_000_000
+        assert content in (b"a" * 1_000_000, b"b" * 1_000_000)
+        seen.add(content[:1])
+        leftovers = [entry for entry in root.iterdir() if entry != file]
+        assert all(entry.name.startswith(".") and entry.stat().st_size == 1_000_000 for entry in leftovers)
+    assert seen
+
+
+def _changes_of(file: Path) -> Iterator[int]:
+    """Yield each inode that the name gets, within a deadline."""
+    last = file.stat().st_ino
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        current = file.stat().st_ino
+        if current != last:
+            last = current
+            yield current
+    raise AssertionError("the writer does not write")
+
+
+def test_limit_on_file_sizes_changes_nothing(tmp_path: Path) -> None:
+    """A write beyond RLIMIT_FSIZE fails with a clear error and leaves no trace."""
+    root, backups = tmp_path / "work", tmp_path / "backups"
+    root.mkdir()
+    (root / "a.txt").write_text("old")
+    command = [sys.executable, "-c", _WITHOUT_ROOM, str(root), str(backups)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.count("would exceed the system's limit on file sizes") == 2
+    assert os.listdir(root) == ["a.txt"]
+    assert (root / "a.txt").read_text() == "old"
+    assert os.listdir(backups) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_full_disk_changes_nothing(small_disk: Path, tmp_path: Path) -> None:
+    """Neither where the file is nor where its backup would be."""
+
+    async def work(root: Path, backups: Path) -> None:
+        async with FileService(
+            FileSettings(), base_directory=str(root), allowed_directories=[str(root)], backup_directory=str(backups)
+        ) as service:
+            file = root / "a.txt"
+            file.write_text("old " * 150_000)
+            with pytest.raises(NoSpace):
+                await service.update(UpdateRequest(path="a.txt", content="x" * 900_000))
+            if root == small_disk:
+                with pytest.raises(NoSpace):
+                    await service.create(CreateRequest(path="new/b.txt", content="x" * 900_000))
+                with pytest.raises(NoSpace):
+                    await service.replace(ReplaceRequest(path="a.txt", old_string="old", new_string="new"))
+            else:
+                file.write_text("old" * 400_000)
+                with pytest.raises(NoSpace):
+                    await service.delete(DeleteRequest(path="a.txt"))
+                file.write_text("old " * 150_000)
+            assert file.read_text() == "old " * 150_000
+            assert os.listdir(root) == ["a.txt"]
+            assert os.listdir(backups) == []
+            file.unlink()
+
+    asyncio.run(work(small_disk, tmp_path / "backups"))
+    roomy = tmp_path / "roomy"
+    roomy.mkdir()
+    (small_disk / "filler").write_bytes(b"x" * 600_000)
+    asyncio.run(work(roomy, small_disk / "backups"))
+
+
+def test_move_to_another_file_system_is_a_move(small_disk: Path, tmp_path: Path) -> None:
+    """rename(2) cannot do it; content and mode come along all the same."""
+
+    async def work() -> None:
+        async with FileService(
+            FileSettings(),
+            base_directory=str(root),
+            allowed_directories=[str(root), str(small_disk)],
+            backup_directory=str(tmp_path / "backups"),
+        ) as service:
+            await service.move(MoveRequest(source_path="a.txt", destination_path=f"{small_disk}/sub/b.txt"))
+
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("x")
+    (root / "a.txt").chmod(0o750)
+    asyncio.run(work())
+    assert os.listdir(root) == []
+    assert (small_disk / "sub/b.txt").read_text() == "x"
+    assert (small_disk / "sub/b.txt").stat().st_mode & 0o777 == 0o750
+
+
+def test_broken_upload_leaves_the_old_file(desk: Desk) -> None:
+    """When the bytes stop coming, what came is dropped, with the directories made for it."""
+    (desk.root / "a.dat").write_bytes(b"old")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"new"
+        raise ConnectionResetError
+
+    for path in ("a.dat", "new/b.dat"):
+        with pytest.raises(ConnectionResetError):
+            desk.do(desk.service.write_raw(path, chunks()))
+    assert os.listdir(desk.root) == ["a.dat"]
+    assert (desk.root / "a.dat").read_bytes() == b"old"
+
+
+def test_change_at_the_same_moment_is_not_lost(desk: Desk) -> None:
+    """What something else writes between the look at the file and the rename makes the rename fail."""
+    file = desk.root / "a.txt"
+    file.write_text("old")
+    directory = os.open(desk.root, os.O_RDONLY)
+    seen = FileIdentity.from_status(file.stat())
+    with NewFile(directory) as new:
+        new.write(b"new")
+        file.write_text("other")
+        with pytest.raises(FileChanged):
+            new.publish("a.txt", None, seen, str(file))
+    os.close(directory)
+    assert file.read_text() == "other"
+    assert os.listdir(desk.root) == ["a.txt"]
+
+
+def test_file_systems_without_unnamed_files_do_as_well(desk: Desk) -> None:
+    """A process without /proc cannot name an unnamed file, and uses a hidden name from the start."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can change the root directory")
+    (desk.root / "a.txt").write_text("old")
+    child = os.fork()
+    if not child:
+        directory = os.open(desk.root, os.O_RDONLY)
+        os.chroot(desk.root)
+        identity = FileIdentity.from_status(os.stat("a.txt", dir_fd=directory))
+        with NewFile(directory) as new:
+            new.write(b"new")
+            new.publish("a.txt", None, identity, "a.txt")
+        with NewFile(directory) as new:
+            new.write(b"more")
+            new.publish("b.txt", None, None, "b.txt")
+        with NewFile(directory) as new:
+            new.write(b"dropped")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert {file.name: file.read_text() for file in desk.root.iterdir()} == {"a.txt": "new", "b.txt": "more"}
+
+
+def test_cancelled_changes_are_whole_and_leave_nothing_locked(desk: Desk) -> None:
+    """However a task is cancelled, its thread ends before the file is unlocked and closed."""
+    file = desk.root / "a.txt"
+    file.write_text("0" * 100_000)
+
+    async def change(number: int) -> None:
+        await desk.service.update(UpdateRequest(path="a.txt", content=str(number % 10) * 100_000))
+        await desk.service.create(CreateRequest(path=f"sub/{number}.txt", content="x"))
+
+    async def work() -> None:
+        for number in range(60):
+            task = asyncio.ensure_future(change(number))
+            other = asyncio.ensure_future(change(number + 1000))
+            for _ in range(number % 20):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task, other])
+            assert not other.exception()
+            content = file.read_text()
+            assert len(content) == 100_000
+            assert len(set(content)) == 1
+
+    desk.do(work())
+    names = os.listdir(desk.root / "sub")
+    assert {f"{number + 1000}.txt" for number in range(60)} <= set(names)
+    assert not [name for name in names if name.startswith(".")]
+
+
+def test_no_descriptors_are_left_open(desk: Desk) -> None:
+    """After many operations, done and refused, as many are open as before."""
+
+    async def round_() -> None:
+        await desk.service.create(CreateRequest(path="sub/a.txt", content="x"))
+        await desk.service.update(UpdateRequest(path="sub/a.txt", content="y"))
+        with pytest.raises(NotImplementedError):
+            await desk.service.write_raw("sub/a.txt", _failing())
+        await desk.service.undo(UndoRequest(path="sub/a.txt"))
+        await desk.service.undo(UndoRequest(path="sub/a.txt"))
+
+    desk.do(round_())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        desk.do(round_())
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert before < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+async def _failing() -> AsyncIterator[bytes]:
+    yield b"x"
+    raise NotImplementedError

@@ -1,0 +1,188 @@
+"""Undo: back exactly, step by step, and never over somebody else's change."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shelld_py.config import FileSettings
+from shelld_py.errors import ConfigError, FileChanged, NothingToUndo
+from shelld_py.files import (
+    CreateRequest,
+    DeleteRequest,
+    FileService,
+    InsertRequest,
+    MoveRequest,
+    Operation,
+    ReplaceRequest,
+    UndoRequest,
+    UpdateRequest,
+)
+
+from .conftest import Desk, DeskMaker
+
+
+def _undo(desk: Desk, path: str, *, force: bool = False) -> Operation:
+    return desk.do(desk.service.undo(UndoRequest(path=path, force=force))).undone
+
+
+def test_undo_walks_back_to_the_beginning(desk: Desk) -> None:
+    """Content, mode and existence at every step, down to directories that were made for the file."""
+    service, file = desk.service, desk.root / "new/a.txt"
+    desk.do(service.create(CreateRequest(path="new/a.txt", content="1\n2\n")))
+    desk.do(service.insert(InsertRequest(path="new/a.txt", content="3", line=2)))
+    desk.do(service.replace(ReplaceRequest(path="new/a.txt", old_string="2", new_string="two")))
+    result = desk.do(service.delete(DeleteRequest(path="new/a.txt")))
+    assert result.undo_depth == 4
+    assert _undo(desk, "new/a.txt") == "delete"
+    assert file.read_text() == "1\ntwo\n3"
+    assert _undo(desk, "new/a.txt") == "replace"
+    assert file.read_text() == "1\n2\n3"
+    assert _undo(desk, "new/a.txt") == "insert"
+    assert file.read_text() == "1\n2\n"
+    assert _undo(desk, "new/a.txt") == "create"
+    assert not (desk.root / "new").exists()
+    with pytest.raises(NothingToUndo):
+        _undo(desk, "new/a.txt")
+    assert os.listdir(desk.root) == []
+
+
+def test_undo_of_a_deletion_brings_back_bytes_and_attributes(desk: Desk) -> None:
+    """Any bytes, not only text, and into a directory that is gone by now."""
+    file = desk.root / "sub/a.dat"
+    file.parent.mkdir()
+    file.write_bytes(b"\0\xff\r\n")
+    os.setxattr(file, "user.note", b"kept")
+    file.chmod(0o4701)
+    desk.do(desk.service.delete(DeleteRequest(path="sub/a.dat")))
+    file.parent.rmdir()
+    _undo(desk, "sub/a.dat")
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"\0\xff\r\n", 0o4701)
+    assert os.getxattr(file, "user.note") == b"kept"
+
+
+@pytest.mark.parametrize("change", ["content", "mode", "deletion"])
+def test_undo_does_not_overwrite_what_something_else_changed(desk: Desk, change: str) -> None:
+    """The conflict explains itself, and `force` does it all the same."""
+    file = desk.root / "a.txt"
+    file.write_text("before")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    if change == "content":
+        file.write_text("other")
+    elif change == "mode":
+        file.chmod(0o600)
+    else:
+        file.unlink()
+    with pytest.raises(FileChanged, match="force"):
+        _undo(desk, "a.txt")
+    assert not file.exists() or file.read_text() != "before"
+    _undo(desk, "a.txt", force=True)
+    assert file.read_text() == "before"
+
+
+def test_undo_of_a_deletion_does_not_overwrite_a_new_file(desk: Desk) -> None:
+    """What was made again in the meantime is somebody's work."""
+    file = desk.root / "a.txt"
+    file.write_text("before")
+    desk.do(desk.service.delete(DeleteRequest(path="a.txt")))
+    file.write_text("made again")
+    with pytest.raises(FileChanged, match="made again"):
+        _undo(desk, "a.txt")
+    assert file.read_text() == "made again"
+
+
+def test_move_ends_the_history(desk: Desk) -> None:
+    """It cannot be undone, neither under the old name nor under the new one."""
+    desk.do(desk.service.create(CreateRequest(path="a.txt", content="x")))
+    desk.do(desk.service.move(MoveRequest(source_path="a.txt", destination_path="b.txt")))
+    for path in ("a.txt", "b.txt"):
+        with pytest.raises(NothingToUndo):
+            _undo(desk, path)
+
+
+def test_only_the_newest_steps_are_kept(make_desk: DeskMaker) -> None:
+    """The depth never exceeds the limit, nor do the backups."""
+    desk = make_desk(max_events_per_file=3)
+    depths = [desk.do(desk.service.create(CreateRequest(path="a.txt", content="0"))).undo_depth]
+    for number in range(1, 6):
+        depths.append(desk.do(desk.service.update(UpdateRequest(path="a.txt", content=str(number)))).undo_depth)
+    assert depths == [1, 2, 3, 3, 3, 3]
+    assert len(os.listdir(desk.backups)) == 3
+    for _ in range(3):
+        _undo(desk, "a.txt")
+    assert (desk.root / "a.txt").read_text() == "2"
+    with pytest.raises(NothingToUndo):
+        _undo(desk, "a.txt")
+
+
+def test_old_steps_are_forgotten(make_desk: DeskMaker) -> None:
+    """After the time to live there is nothing to undo and no backup left."""
+    desk = make_desk(event_ttl=10.0)
+    (desk.root / "a.txt").write_text("1")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.now = 9.0
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="3")))
+    desk.now = 15.0
+    _undo(desk, "a.txt")
+    with pytest.raises(NothingToUndo):
+        _undo(desk, "a.txt")
+    assert os.listdir(desk.backups) == []
+
+
+def test_old_backups_are_removed_without_being_asked_for(make_desk: DeskMaker) -> None:
+    """The cleanup does it, also for files that nobody touches again."""
+    desk = make_desk(event_ttl=10.0, cleanup_interval=0.01)
+    (desk.root / "a.txt").write_text("1")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.now = 11.0
+
+    async def until_clean() -> None:
+        cleaning = asyncio.ensure_future(desk.service.keep_clean())
+        async with asyncio.timeout(5):
+            while os.listdir(desk.backups):
+                await asyncio.sleep(0)
+        cleaning.cancel()
+
+    desk.do(until_clean())
+    assert os.listdir(desk.backups) == []
+
+
+def test_backups_are_private_and_end_with_the_service(desk: Desk) -> None:
+    """Nobody else may read them; none outlives a reset or the end."""
+    (desk.root / "a.txt").write_text("1")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    assert stat.S_IMODE(desk.backups.stat().st_mode) == 0o700
+    (backup,) = desk.backups.iterdir()
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    desk.do(desk.service.reset())
+    assert os.listdir(desk.backups) == []
+    with pytest.raises(NothingToUndo):
+        _undo(desk, "a.txt")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="3")))
+    desk.do(desk.service.aclose())
+    assert os.listdir(desk.backups) == []
+
+
+def test_leftovers_of_a_killed_service_are_removed_at_the_start(desk: Desk, make_desk: DeskMaker) -> None:
+    """Nobody can undo them any more."""
+    (desk.root / "a.txt").write_text("1")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    assert os.listdir(desk.backups)
+    make_desk()
+    assert os.listdir(desk.backups) == []
+
+
+def test_backup_directory_with_other_things_is_refused(tmp_path: Path) -> None:
+    """An existing directory that others can see into is not taken over."""
+    (tmp_path / "mine").write_text("x")
+    tmp_path.chmod(0o755)
+    with pytest.raises(ConfigError, match="backup_directory"):
+        FileService(
+            FileSettings(),
+            base_directory=str(tmp_path),
+            allowed_directories=[str(tmp_path)],
+            backup_directory=str(tmp_path),
+        )
+    assert (tmp_path / "mine").exists()
