@@ -1,0 +1,37 @@
+"""Fixtures: a daemon for all tests that only need its shell, and a way to start others."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import RunningDaemon, running_daemon
+
+
+@pytest.fixture(scope="session")
+def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """One daemon for the whole session."""
+    with running_daemon(tmp_path_factory.mktemp("shared")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def daemon(shared_daemon: RunningDaemon) -> RunningDaemon:
+    """The shared daemon with a fresh bash."""
+    shared_daemon.fresh()
+    return shared_daemon
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
+    """A function that starts a daemon of the test's own."""
+    with ExitStack() as stack:
+        count = 0
+
+        def start(directory: Path | None = None, **options: str) -> RunningDaemon:
+            nonlocal count
+            count += 1
+            return stack.enter_context(running_daemon(directory or tmp_path / f"daemon{count}", **options))
+
+        yield start

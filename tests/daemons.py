@@ -1,0 +1,113 @@
+"""Real daemons for tests: started as a process, spoken to over a real socket."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+KEY = "test-key"
+_START_TIMEOUT = 15.0
+
+
+class RunningDaemon:
+    """A daemon process and a client for it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, log: Path, data: Path) -> None:
+        self.process = process
+        self.url = url
+        self.log = log
+        self.data = data
+        self.client = httpx.Client(base_url=url, headers={"X-Shell-Key": KEY}, timeout=60)
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        """Send a request that asks for JSON; return the decoded answer, whatever its status."""
+        headers = {"Accept": "application/json", **options.pop("headers", {})}
+        return self.client.request(method, path, headers=headers, **options).json()
+
+    def run(self, command: str, **fields: Any) -> dict[str, Any]:
+        """Run a command; return the result."""
+        return self.json("POST", "/run", json={"command": command, **fields})
+
+    def output(self, command: str, **fields: Any) -> bytes:
+        """Run a command; return the raw bytes of its output."""
+        answer = self.client.post("/run", json={"command": command, "format": "raw", "max_output": 0, **fields})
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+    def state(self) -> str:
+        """Return the state of the main shell."""
+        return self.client.get("/status").text
+
+    def fresh(self) -> None:
+        """Bring the main shell to `ready` with a fresh bash."""
+        path = "/startup" if self.state() == "available" else "/recycle"
+        answer = self.client.post(path)
+        assert answer.text == "ready", answer.text
+
+    def children(self) -> list[int]:
+        """Return the pids of the daemon's children."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    def stop(self) -> int:
+        """Ask the daemon to end by a signal; return its exit status."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+@contextlib.contextmanager
+def running_daemon(
+    directory: Path, *, key: str | None = KEY, config: str = "", **overrides: str
+) -> Iterator[RunningDaemon]:
+    """Start a daemon that works in `directory`; `overrides` are settings written as `section__key`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    data = directory / "data"
+    work = directory / "work"
+    work.mkdir(exist_ok=True)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHELLD_")}
+    environ |= {"SHELLD_SERVER__PORT": "0", "SHELLD_SERVER__DATA_DIRECTORY": str(data), "HOME": str(work)}
+    environ |= {f"SHELLD_{name.upper()}": value for name, value in overrides.items()}
+    if key is not None:
+        environ["SHELLD_KEY"] = key
+    arguments = [sys.executable, "-m", "shelld_py"]
+    if config:
+        (directory / "config.toml").write_text(config)
+        arguments += ["--config", str(directory / "config.toml")]
+    log = directory / "log"
+    with log.open("ab") as stderr:
+        process = subprocess.Popen(arguments, cwd=work, env=environ, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        url = wait_for(lambda: _address(process, log), _START_TIMEOUT)
+        daemon = RunningDaemon(process, url, log, data)
+        yield daemon
+        daemon.stop()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
+    """Return what `condition` returns as soon as it is true; fail after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+    return found
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str | None:
+    text = log.read_text()
+    assert process.poll() is None, text
+    _, found, rest = text.rpartition("serving on ")
+    return rest.split()[0] if found else None
