@@ -156,6 +156,7 @@ def _server_config(application: Application) -> uvicorn.Config:
         http="httptools",
         loop="none",
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )

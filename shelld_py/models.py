@@ -6,6 +6,7 @@ in UTC. Everything is frozen. The JSON form of each model is its fields in the o
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -200,5 +201,10 @@ class KillResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def utc_timestamp(seconds: float) -> str:
     """Return Unix time `seconds` as RFC 3339 in UTC with milliseconds: `2026-11-21T05:00:00.123Z`."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    milliseconds = int(seconds * 1000)
+    return f"{_utc_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _utc_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -22,6 +22,8 @@ import resource
 import secrets
 import shlex
 import signal
+import struct
+import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -103,8 +105,8 @@ class Bash:
         self._bell_r, self._bell_w = self._pipe()
         self._reports_r, self._reports_w = self._pipe()
         self._memory = {name: self._memory_file(name) for name in _MEMORY_FILES}
-        self._pidfd = -1
-        self._tag = secrets.token_hex(8)
+        self._pidfd = self._stat_file = self._children_file = -1
+        self._tag = f"tag{secrets.token_hex(8)}"
         self._parser = ReportParser(self._tag)
         self._driver: Driver
         self._started = False
@@ -114,7 +116,6 @@ class Bash:
         self._previous_directory = ""
         self._stderr_moved = False
         self._over: asyncio.Future[Report | Death] | None = None
-        self._loaded = False
         self._reported_exit: int | None = None
         self._suspicions = 0
         self._attempts = 0
@@ -170,12 +171,10 @@ class Bash:
         directory: str | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        loading: Callable[[], None] | None = None,
     ) -> Outcome:
         """Run `command`; return when it is over and all that it wrote has gone to the sinks.
 
         `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone.
-        `loading` is called when bash has been told, while it loads the command.
         """
         stdin_file = -1
         if stdin is not None:
@@ -183,7 +182,7 @@ class Bash:
             _write_all(stdin_file, _encode(stdin))
         try:
             script = self._script(command, directory, environment, stdin_file)
-            outcome = await self._run(script, sink, stderr_sink, loading)
+            outcome = await self._run(script, sink, stderr_sink)
         finally:
             if stdin_file >= 0:
                 os.close(stdin_file)
@@ -220,7 +219,7 @@ class Bash:
         if stat and stat.state == "T":
             self._signal_bash(signal.SIGCONT)
         reading = blocked_read(self.pid) if self.terminal.foreground_group() == self.pid else None
-        if reading == _BELL_DESCRIPTOR and self._loaded:
+        if reading == _BELL_DESCRIPTOR and not _readable_bytes(self._bell_r):
             self._suspect(self._repair)
         elif reading == 0 and self._at_prompt():
             self._suspect(self._ask)
@@ -228,6 +227,19 @@ class Bash:
             self._suspect(self._rescue)
         else:
             self._suspicions = 0
+
+    def usage(self) -> processes.ProcessStat | None:
+        """Return what the kernel says of bash; quicker than `process_stat`, for it is asked for each command."""
+        with contextlib.suppress(OSError):
+            return processes.parse_stat(self.pid, os.pread(self._stat_file, 1024, 0))
+        return None
+
+    def has_children(self) -> bool:
+        """Whether bash has children at all; it adopts those whose parents end."""
+        try:
+            return bool(os.pread(self._children_file, 1, 0))
+        except OSError:
+            return True
 
     def kill(self) -> None:
         """Kill bash itself. What it has started is killed by `aclose`."""
@@ -284,7 +296,7 @@ class Bash:
                 if stat is None or stat.state in "TtZX":
                     break
             self._read_reports()
-            over = self._over is None or self._over.done() or not self._loaded
+            over = self._over is None or self._over.done()
             yield not over and not os.path.lexists(f"/proc/{self.pid}/fd/{_BELL_DESCRIPTOR}")
         finally:
             self._signal_bash(signal.SIGCONT)
@@ -303,6 +315,11 @@ class Bash:
 
     def _memory_file(self, name: str) -> int:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+        self._descriptors.append(descriptor)
+        return descriptor
+
+    def _proc_file(self, name: str) -> int:
+        descriptor = os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         self._descriptors.append(descriptor)
         return descriptor
 
@@ -341,6 +358,8 @@ class Bash:
         self.directory = directory
         self._size = size
         self._pidfd = os.pidfd_open(process.pid)
+        self._stat_file = self._proc_file("stat")
+        self._children_file = self._proc_file(f"task/{self.pid}/children")
         self.terminal = Terminal(master, self._idle_sink)
         memory = {name: _descriptor_path(descriptor) for name, descriptor in self._memory.items()}
         paths = Paths(
@@ -387,19 +406,18 @@ class Bash:
                 ]
         return Script(command, setup, cleanup)
 
-    async def _run(
-        self, script: Script, sink: Sink, stderr_sink: Sink | None, loading: Callable[[], None] | None
-    ) -> Outcome:
+    async def _run(self, script: Script, sink: Sink, stderr_sink: Sink | None) -> Outcome:
         if not await self._back_in_loop():
             return self._died_outcome()
         self.terminal.restore()
         setup = [*self._stderr_setup(apart=stderr_sink is not None), *script.setup]
-        await self._fences()
+        if self.has_children():
+            await self._fences()
         self.terminal.sink = sink
         if self.stderr_terminal:
             self.stderr_terminal.sink = stderr_sink or sink
         try:
-            ended = await self._evaluate(script.text, setup, loading)
+            ended = await self._evaluate(script.text, setup)
             await self._fences()
         finally:
             self.terminal.sink = self._idle_sink
@@ -428,20 +446,15 @@ class Bash:
         if isinstance(ended, Report) and await self._back_in_loop():
             self._carried = replace(carried, jobs=self._carried.jobs, trap_function=False, exit_trap_set=True)
 
-    async def _evaluate(
-        self, command: str, setup: Sequence[str], loading: Callable[[], None] | None = None
-    ) -> Report | Death:
+    async def _evaluate(self, command: str, setup: Sequence[str]) -> Report | Death:
         """Have bash evaluate `command`; return the report of its end, or how bash died of it."""
         if self.death:
             return self.death
         text = _encode(self._driver.command_text(command, self._carried, setup))
         self._over = self._loop.create_future()
-        self._loaded = False
         self._suspicions = self._attempts = 0
         _write_all(self._memory["text"], text)
         os.write(self._bell_w, b"\0")
-        if loading:
-            loading()
         try:
             ended = await self._over
         finally:
@@ -501,13 +514,11 @@ class Bash:
                     self._take(report)
 
     def _take(self, report: Report) -> None:
-        if report.kind is ReportKind.LOADED:
-            self._loaded = True
-        elif report.kind is ReportKind.RAN:
+        if report.kind is ReportKind.RAN:
             self._end(report)
         elif report.kind is ReportKind.PROMPT:
             self._leave_loop()
-            if self._loaded:
+            if report.loaded:
                 self._end(report)
         elif report.kind is ReportKind.EXITED:
             self._reported_exit = report.status
@@ -533,7 +544,7 @@ class Bash:
             self._carried = replace(self._carried, status=0)
         if not self._looping.done():
             self._looping.set_result(None)
-        if self._over and not self._loaded:
+        if self._over and not self._over.done():
             os.write(self._bell_w, b"\0")
 
     def _end(self, ended: Report | Death) -> None:
@@ -634,6 +645,11 @@ def _write_all(descriptor: int, data: bytes) -> None:
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], written)
+
+
+def _readable_bytes(pipe: int) -> int:
+    """Return how much there is to read (FIONREAD, ioctl_tty(2))."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]  # type: ignore[no-any-return]
 
 
 def _empty(pipe: int) -> None:

@@ -40,10 +40,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
-_FIELDS: Final = {b"S": 0, b"R": 5, b"P": 5, b"B": 5, b"X": 5, b"T": 1, b"J": 1, b"Z": 2}
+_FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"Z": 2}
 _LONGEST_TAG: Final = 64
+_IDLE: Final = "idle"
+"""What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
+_UNSET: Final = "\\unset -v __shelld"
+_COMMAND_BEGINS: Final = _UNSET[:4]
 _STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
 _ON_EXIT: Final = "--on-exit"
 _EXIT_TRAP: Final = re.compile(r"\btrap\b.*\b(?:EXIT|exit|0)\b|(?:^|[\s;&|({!])(?:\.|source)\s", re.DOTALL)
@@ -52,8 +57,6 @@ _EXIT_TRAP: Final = re.compile(r"\btrap\b.*\b(?:EXIT|exit|0)\b|(?:^|[\s;&|({!])(
 class ReportKind(StrEnum):
     """What bash reports about itself."""
 
-    LOADED = "S"
-    """The command's text has been loaded: from here on an interrupt is the command's."""
     RAN = "R"
     """The command is over."""
     PROMPT = "P"
@@ -70,6 +73,8 @@ class Report:
 
     kind: ReportKind
     status: int = 0
+    loaded: bool = True
+    """False where the command was not loaded: an interrupt came first."""
     prepared: bool = True
     """False where the command's first line was not executed, as it could not be parsed."""
     flags: str = ""
@@ -130,12 +135,8 @@ class ReportParser:
         while (record := self._next_record()) is not None:
             kind, fields = record
             report = self._open
-            if kind == b"S":
-                yield Report(ReportKind.LOADED)
-            elif kind in (b"R", b"P", b"B", b"X"):
+            if kind in (b"R", b"P", b"B", b"X"):
                 self._open = _header(ReportKind(kind.decode()), fields, report)
-            elif report and kind == b"T":
-                report.traps |= _parse_traps(_decode(fields[0]))
             elif report and kind == b"J":
                 report.jobs = bool(fields[0].strip())
             elif report and kind == b"Z" and fields[0].decode() == report.kind:
@@ -174,15 +175,17 @@ def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -
     report = Report(
         kind,
         status=int(fields[0]),
+        loaded=fields[1] in (b"", _COMMAND_BEGINS.encode()),
         prepared=not fields[1],
         flags=fields[2].decode(),
         directory=_decode(fields[3]),
         previous_directory=_decode(fields[4]),
+        traps=dict(_parse_traps(_decode(fields[5]))),
     )
     if kind is ReportKind.PROMPT and interrupted and interrupted.kind is ReportKind.RAN:
-        report.status, report.prepared = interrupted.status, interrupted.prepared
+        report.status, report.prepared, report.loaded = interrupted.status, interrupted.prepared, True
         report.flags = "".join({*report.flags, *interrupted.flags})
-        report.traps = interrupted.traps
+        report.traps |= interrupted.traps
     return report
 
 
@@ -199,6 +202,7 @@ def _decode(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=16)
 def _parse_traps(listing: str) -> dict[str, str]:
     """Read what `trap -p` printed: `trap -- 'ACTION' NAME` for each trap."""
     words = shlex.split(listing)
@@ -206,7 +210,10 @@ def _parse_traps(listing: str) -> dict[str, str]:
 
 
 class Driver:
-    """The scripts that bash is given, with the paths and the tag of one shell filled in."""
+    """The scripts that bash is given, with the paths and the tag of one shell filled in.
+
+    The tag begins with a letter: in a format of printf's, a digit behind `\\0` would belong to the escape.
+    """
 
     def __init__(self, paths: Paths, tag: str, *, restore: bool) -> None:
         self._paths = paths
@@ -271,7 +278,7 @@ class Driver:
         would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
         """
         traps = carried.traps
-        steps = ["\\unset -v __shelld"]
+        steps = [_UNSET]
         if carried.jobs:
             steps.append("\\builtin jobs >|/dev/null")
         if carried.trap_function:
@@ -326,23 +333,27 @@ class Driver:
         )
 
     def _report(self, kind: ReportKind) -> str:
+        """Return the commands that report. The first three must not let a trap of the user write among them.
+
+        The driver's variable is printed as far as it tells something: nothing when the command has unset
+        it, `idle` when no command was loaded, and the command's first word when its first line failed.
+        """
         tag = f"{self._tag}\\0"
         return (
-            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%s\0%s\0%s\0%s\0' """
-            r""""$?" "${__shelld+1}" "$-" "${PWD-}" "${OLDPWD-}" >&248; """
-            rf"""\builtin printf '{tag}T\0' >&248; \builtin trap -p {" ".join(_STATE_TRAPS)} >&248; """
-            r"""\builtin printf '\0' >&248; """
-            r"""\builtin trap - DEBUG ERR RETURN; \builtin set +xv; """
-            rf"""\builtin printf '{tag}J\0' >&248; \builtin jobs -l >&248; \builtin printf '\0' >&248; """
-            r"""{ \builtin unset -v __shelld PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'; } || \builtin :; """
-            rf"""\builtin printf '{tag}Z\0{kind}\0\0' >&248; }} >&247 2>&247"""
+            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%.4s\0%s\0%s\0%s\0' """
+            r""""$?" "${__shelld-}" "$-" "${PWD-}" "${OLDPWD-}" >&248; """
+            rf"""\builtin trap -p {" ".join(_STATE_TRAPS)} >&248; """
+            r"""\builtin trap - DEBUG ERR RETURN; \builtin set +xv; } >&247 2>&247; """
+            rf"""{{ \builtin printf '\0{tag}J\0'; \builtin jobs -l; """
+            rf"""{{ __shelld={_IDLE}; \builtin unset -v PROMPT_COMMAND PS0; """
+            r"""\builtin printf -v PS1 %s '\[\]'; } 2>&247 || """
+            rf"""\builtin :; \builtin printf '\0{tag}Z\0{kind}\0\0'; }} >&248"""
         )
 
     def _callback(self) -> str:
         """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes."""
         return (
-            rf"{{ \builtin mapfile -d '' -n 1 __shelld <{self._paths.text}; "
-            rf"\builtin printf '{self._tag}\0S\0' >&248; }} 2>&247; "
+            rf"\builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
             r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; ' + self._report(ReportKind.RAN) + r"; \builtin :"
         )
 
@@ -364,7 +375,7 @@ class Driver:
             '[[ $BASHPID == "$$" ]] || \\builtin return "$__shelld"',
             "{",
             rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' "$__shelld" "$-" "${{PWD-}}" "${{OLDPWD-}}" >&248""",
-            rf"\builtin printf '{tag}T\0' >&248; \builtin trap -p DEBUG ERR RETURN >&248; \builtin printf '\0' >&248",
+            r"\builtin trap -p DEBUG ERR RETURN >&248; \builtin printf '\0' >&248",
             "\\builtin trap - DEBUG ERR RETURN EXIT; \\builtin set +xve",
             f"}} {private}",
         ]
@@ -394,6 +405,5 @@ class Driver:
         return (
             "\\builtin unset -v HOME OLDPWD PATH SHELL TERM\n"
             f"{{ \\builtin . {self._paths.dump}; }} >|/dev/null 2>&1\n"
-            "\\builtin unset -v __shelld\n"
             "\\builtin set +t\n"
         ) + self._settle()

@@ -28,7 +28,7 @@ _SEGMENTS: Final = 4
 _RETRY_AFTER: Final = 1024 * 1024
 _COPY_SIZE: Final = 1024 * 1024
 _OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-_CREATE: Final = _OPEN | os.O_CREAT | os.O_EXCL
+_CREATE: Final = _OPEN | os.O_CREAT
 
 Extents = tuple[tuple[int, int], ...]
 """The (offset, length) of each stretch of a log that its file holds, in order."""
@@ -66,7 +66,7 @@ class OutputLog:
     """One output stream of one run. Appended to by one writer, read by any number of readers."""
 
     def __init__(self, path: str, maximum: int) -> None:
-        """Make a log at `path` that takes `maximum` bytes of disk at the most. `create` or `load` follows."""
+        """Make a log at `path` of `maximum` bytes on disk at the most. `create` or `load` follows."""
         self._path = path
         self._segment_size = max(1, maximum // (2 * _SEGMENTS))
         self._head_size = max(1, maximum // 2)
@@ -83,7 +83,7 @@ class OutputLog:
         """Bytes that the disk refused."""
 
     def create(self) -> Self:
-        """Create the file. A disk that refuses is met again, and the loss counted, by `append`."""
+        """Open the file, or make it. A disk that refuses is met again, and the loss counted, by `append`."""
         self._open(_CREATE)
         return self
 

@@ -53,9 +53,13 @@ def process_stat(pid: int) -> ProcessStat | None:
     """Return what the kernel says of `pid`, or None when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            line = file.read(1024)
+            return parse_stat(pid, file.read(1024))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
+
+
+def parse_stat(pid: int, line: bytes) -> ProcessStat:
+    """Return what `line`, the content of /proc/PID/stat, says. The name may hold spaces and parentheses."""
     opening, closing = line.find(b"("), line.rfind(b")")
     fields = line[closing + 2 :].split()
     return ProcessStat(

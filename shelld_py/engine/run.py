@@ -60,6 +60,7 @@ class Run:
         self.started_at = time.time()
         self._started = time.monotonic()
         self._duration = 0.0
+        self._last_result: RunResult | None = None
         self._channels = {stream: _Channel(log) for stream, log in logs.items()}
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -143,9 +144,11 @@ class Run:
 
     def result(self, state: ShellState) -> RunResult:
         """Return the result as it stands, without output; `state` is that of the shell."""
+        if self._last_result and self._last_result.state is state:
+            return self._last_result
         ending = self.ending
         log = self._channels[Stream.STDOUT].log
-        return RunResult(
+        result = RunResult(
             run_id=self.run_id,
             session_id=self.session_id,
             command=_printable(self.command.text),
@@ -177,8 +180,11 @@ class Run:
                 processes_left=len(self.background_pids),
             ),
         )
+        self._last_result = result if ending else None
+        return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:
+        self._last_result = None
         channel = self._channels[stream]
         channel.log.append(data)
         channel.counter.feed(bytes(data))

@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -43,6 +42,9 @@ from shelld_py.models import (
 from shelld_py.units import format_duration
 
 _KILL_PATIENCE: Final = 1.0
+_FIRST_SAVE: Final = 0.01
+"""Seconds after which a run that is going on gets its snapshot; quicker ones get theirs at their end alone."""
+
 _NOTICE_SIZE: Final = 256
 _SIGNALLED: Final = 128
 _MEBIBYTE: Final = 1024 * 1024
@@ -325,8 +327,9 @@ class Shell:
         """See `run` through to its end, whatever happens."""
         store, loop = self._context.store, asyncio.get_running_loop()
         earlier = [stat for item in self._lingering for stat in item.alive()]
-        before = processes.process_stat(bash.pid)
+        before = bash.usage()
         self._watch = RunWatch(run, bash)
+        first_save = loop.call_later(_FIRST_SAVE, store.save, run, self.state)
         limit = self._context.command_lifetime
         lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
         left: list[processes.ProcessStat] = []
@@ -338,9 +341,8 @@ class Shell:
                 directory=directory,
                 environment=run.command.environment,
                 stdin=run.command.stdin,
-                loading=partial(store.save, run, self.state),
             )
-            left = [] if outcome.death else _left_behind(bash.pid, earlier, run.started_at)
+            left = [] if outcome.death or not bash.has_children() else _left_behind(bash.pid, earlier, run.started_at)
             ending = judge(
                 outcome,
                 stop=run.stop_reason,
@@ -353,6 +355,7 @@ class Shell:
             bash.kill()
             ending = Ending(RunStatus.LOST, Cause.UNKNOWN, error="A fault of the daemon ended the shell; see its log.")
         self._watch.stop()
+        first_save.cancel()
         if lifetime:
             lifetime.cancel()
         self._account(run, bash, before)
@@ -371,7 +374,7 @@ class Shell:
 
     def _account(self, run: Run, bash: Bash, before: processes.ProcessStat | None) -> None:
         """Take the CPU time of bash and of what it has waited for since `before`."""
-        after = processes.process_stat(bash.pid)
+        after = bash.usage()
         if before and after:
             run.cpu_seconds = (
                 after.cpu_seconds + after.reaped_cpu_seconds - before.cpu_seconds - before.reaped_cpu_seconds

@@ -10,12 +10,13 @@ runs cost next to nothing, and a restarted daemon knows as much as the one befor
 """
 
 import asyncio
+import contextlib
 import fcntl
 import hashlib
 import logging
 import os
-import shutil
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -25,14 +26,14 @@ from typing import Final
 import msgspec
 
 from shelld_py.config import OutputSettings
+from shelld_py.engine.directories import OUTPUT_LOG, STDERR_LOG, RunDirectories
 from shelld_py.engine.excerpt import pieces
 from shelld_py.engine.output import Extents, OutputLog
 from shelld_py.engine.run import Run
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Cause, Command, OutputFormat, RunResult, RunStatus, ShellState, Stream, Streams
 
-_LOG_NAMES: Final = {Stream.STDOUT: "output.log", Stream.STDERR: "stderr.log"}
-_SNAPSHOT: Final = "snapshot.json"
+_LOG_NAMES: Final = {Stream.STDOUT: OUTPUT_LOG, Stream.STDERR: STDERR_LOG}
 _RESTARTED: Final = "The daemon ended while the command was running."
 
 
@@ -57,12 +58,8 @@ class Entry:
     fingerprint: str
     status: RunStatus
     run: Run | None = None
-    unsaved: Snapshot | None = None
+    unsaved: bytes | None = None
     """The last snapshot, where the disk refused it."""
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def fingerprint(session_id: str, command: Command) -> str:
@@ -71,25 +68,23 @@ def fingerprint(session_id: str, command: Command) -> str:
     return hashlib.blake2b(fields.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _snapshot(run: Run, state: ShellState, identity: str) -> Snapshot:
-    extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
-    return Snapshot(
-        **msgspec.structs.asdict(run.result(state)),
-        fingerprint=identity,
-        stdout_extents=extents.get(Stream.STDOUT),
-        stderr_extents=extents.get(Stream.STDERR),
-    )
+def _encoded(result: RunResult, identity: str, extents: dict[Stream, Extents]) -> bytes:
+    """Return a snapshot as JSON: the members of the result, then its own."""
+    own = {"fingerprint": identity, **{f"{stream}_extents": kept for stream, kept in extents.items()}}
+    return msgspec.json.encode(result)[:-1] + b"," + msgspec.json.encode(own)[1:]
 
 
 class RunStore:
     """All runs that there are, newest last. One for each daemon; `open` it, `close` it."""
 
     def __init__(self, directory: Path, settings: OutputSettings, logger: logging.Logger) -> None:
-        self._directory = directory / "runs"
+        self._root = directory / "runs"
+        self._directories = RunDirectories(self._root)
         self._lock_path = directory / "lock"
         self._settings = settings
         self._logger = logger
         self._entries: dict[str, Entry] = {}
+        self._ended: deque[str] = deque()
         self._lock = -1
         self._tidying = False
 
@@ -98,7 +93,7 @@ class RunStore:
 
         Raises `ConfigError` when another daemon uses the directory.
         """
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock_path.parent.chmod(0o700)
         self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -114,7 +109,9 @@ class RunStore:
             self._entries[snapshot.run_id] = Entry(
                 snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status
             )
-        self._forget_oldest()
+            self._ended.append(snapshot.run_id)
+        for run_id in self._expired():
+            self._directories.remove(run_id)
 
     def close(self) -> None:
         """Give the directory free."""
@@ -123,22 +120,22 @@ class RunStore:
             self._lock = -1
 
     def create(self, session_id: str, command: Command, run_id: str | None = None) -> Run:
-        """Make a run with its files. Raises `RunIdConflict` when the id is taken."""
+        """Make a run with its directory; its snapshot is for `save`. Raises `RunIdConflict` when the id is taken."""
         run_id = run_id or uuid.uuid4().hex
         if run_id in self._entries:
             raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
-        directory = self._directory / run_id
         streams = list(Stream) if command.streams is Streams.SEPARATE else [Stream.STDOUT]
+        path = self._directories.path(run_id)
+        logs = {stream: OutputLog(f"{path}/{_LOG_NAMES[stream]}", self._settings.log_max) for stream in streams}
+        run = Run(run_id, session_id, command, logs)
+        identity = fingerprint(session_id, command)
+        self._entries[run_id] = Entry(run_id, session_id, identity, RunStatus.RUNNING, run)
         try:
-            directory.mkdir(mode=0o700)
+            self._directories.take(run_id)
         except OSError as error:
             self._logger.error("run %s: its directory cannot be made: %s", run_id, error)
-        logs = {
-            stream: OutputLog(f"{directory}/{_LOG_NAMES[stream]}", self._settings.log_max).create()
-            for stream in streams
-        }
-        run = Run(run_id, session_id, command, logs)
-        self._entries[run_id] = Entry(run_id, session_id, fingerprint(session_id, command), RunStatus.RUNNING, run)
+        for log in logs.values():
+            log.create()
         return run
 
     def save(self, run: Run, state: ShellState) -> None:
@@ -147,7 +144,8 @@ class RunStore:
         if entry is None:
             return
         entry.status = run.status
-        self._write(entry, _snapshot(run, state, entry.fingerprint))
+        extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
+        self._write(entry, _encoded(run.result(state), entry.fingerprint, extents))
 
     async def seal(self, run: Run, state: ShellState) -> None:
         """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
@@ -164,6 +162,7 @@ class RunStore:
             log.close()
         if entry := self._entries.get(run.run_id):
             entry.run = None
+            self._ended.append(run.run_id)
         if not self._tidying:
             self._tidying = True
             asyncio.get_running_loop().call_soon(self._tidy)
@@ -185,10 +184,8 @@ class RunStore:
 
     def snapshot(self, entry: Entry) -> Snapshot:
         """Return the result of an ended run from disk. Raises `RunNotFound`."""
-        if entry.unsaved:
-            return entry.unsaved
         try:
-            content = (self._directory / entry.run_id / _SNAPSHOT).read_bytes()
+            content = entry.unsaved or self._directories.read_snapshot(entry.run_id)
             return msgspec.json.decode(content, type=Snapshot)
         except (OSError, msgspec.MsgspecError) as error:
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
@@ -204,9 +201,8 @@ class RunStore:
         snapshot = self.snapshot(entry)
         extents = snapshot.stdout_extents if stream is Stream.STDOUT else snapshot.stderr_extents
         try:
-            return OutputLog.load(
-                str(self._directory / entry.run_id / _LOG_NAMES[stream]), self._settings.log_max, extents
-            )
+            path = f"{self._directories.path(entry.run_id)}/{_LOG_NAMES[stream]}"
+            return OutputLog.load(path, self._settings.log_max, extents)
         except OSError:
             return None
 
@@ -216,8 +212,10 @@ class RunStore:
 
     def delete(self, run_id: str) -> None:
         """Forget an ended run and remove its files."""
-        self._entries.pop(run_id, None)
-        shutil.rmtree(self._directory / run_id, ignore_errors=True)
+        if self._entries.pop(run_id, None):
+            with contextlib.suppress(ValueError):
+                self._ended.remove(run_id)
+        self._directories.remove(run_id)
 
     def clear(self) -> None:
         """Forget all ended runs."""
@@ -226,28 +224,39 @@ class RunStore:
                 self.delete(entry.run_id)
 
     def _tidy(self) -> None:
+        """Forget the oldest runs, and make ready for the next one; when the last has been answered."""
         self._tidying = False
-        self._forget_oldest()
+        expired = self._expired()
+        for run_id in expired[1:]:
+            self._directories.remove(run_id)
+        try:
+            self._directories.prepare(expired[0] if expired else None)
+        except OSError as error:
+            self._logger.error("no directory can be made for the next run: %s", error)
 
-    def _forget_oldest(self) -> None:
-        ended = [entry for entry in self._entries.values() if entry.run is None]
-        for entry in ended[: max(0, len(ended) - self._settings.retain_runs)]:
-            self.delete(entry.run_id)
+    def _expired(self) -> list[str]:
+        """Forget the ended runs that are too many; return them, the oldest first."""
+        expired = []
+        while len(self._ended) > self._settings.retain_runs:
+            run_id = self._ended.popleft()
+            if self._entries.pop(run_id, None):
+                expired.append(run_id)
+        return expired
 
     def _found(self) -> Iterator[Snapshot]:
         """Yield what earlier daemons left. Files that make no run are removed: nobody could ever read them."""
-        for path in self._directory.iterdir():
+        for run_id in self._directories.found():
             try:
-                snapshot = msgspec.json.decode((path / _SNAPSHOT).read_bytes(), type=Snapshot)
-                if snapshot.run_id != path.name:
+                snapshot = msgspec.json.decode(self._directories.read_snapshot(run_id), type=Snapshot)
+                if snapshot.run_id != run_id:
                     raise ValueError(f"it is the snapshot of {snapshot.run_id}")
             except (OSError, ValueError) as error:
-                self._logger.warning("removing %s, which holds no run: %s", path, error)
-                shutil.rmtree(path, ignore_errors=True)
+                self._logger.warning("removing the files of %s, which make no run: %s", run_id, error)
+                self._directories.remove(run_id)
                 continue
-            yield self._recovered(path, snapshot) if snapshot.status is RunStatus.RUNNING else snapshot
+            yield self._recovered(snapshot) if snapshot.status is RunStatus.RUNNING else snapshot
 
-    def _recovered(self, path: Path, snapshot: Snapshot) -> Snapshot:
+    def _recovered(self, snapshot: Snapshot) -> Snapshot:
         """Close a run that was going on when its daemon ended: its output is complete up to that moment."""
         changes: dict[str, object] = {
             "status": RunStatus.LOST,
@@ -256,28 +265,30 @@ class RunStore:
             "state": ShellState.AVAILABLE,
             "awaiting_input": False,
         }
+        extents: dict[Stream, Extents] = {}
+        logs = []
         for stream, name in _LOG_NAMES.items():
             try:
-                log = OutputLog.load(str(path / name), self._settings.log_max)
+                log = OutputLog.load(f"{self._directories.path(snapshot.run_id)}/{name}", self._settings.log_max)
             except OSError:
                 continue
-            counted = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
-            log.join()
-            changes[f"original_{stream}_size"] = counted
-            changes[f"{stream}_extents"] = None if log.whole else log.extents
+            changes[f"original_{stream}_size"] = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
             if stream is Stream.STDOUT:
                 changes["cursor"] = log.size
-            log.discard_segments()
+            log.join()
+            logs.append(log)
+            if not log.whole:
+                extents[stream] = log.extents
         snapshot = msgspec.structs.replace(snapshot, **changes)
-        self._write(Entry(snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status), snapshot)
+        entry = Entry(snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status)
+        self._write(entry, _encoded(snapshot.result(), snapshot.fingerprint, extents))
+        for log in logs:
+            log.discard_segments()
         return snapshot
 
-    def _write(self, entry: Entry, snapshot: Snapshot) -> None:
-        path = f"{self._directory}/{entry.run_id}/{_SNAPSHOT}"
+    def _write(self, entry: Entry, snapshot: bytes) -> None:
         try:
-            with open(f"{path}.new", "wb", opener=_private) as file:
-                file.write(msgspec.json.encode(snapshot))
-            os.rename(f"{path}.new", path)
+            self._directories.replace_snapshot(entry.run_id, snapshot)
             entry.unsaved = None
         except OSError as error:
             entry.unsaved = snapshot

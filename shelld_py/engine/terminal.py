@@ -38,6 +38,8 @@ _TIOCSIG: Final = 0x40045436
 _IUTF8: Final = 0x4000
 _BUFFER_SIZE: Final = 64 * 1024
 _READ_SIZE: Final = 4096
+_SHORT_READ: Final = 2048
+"""A read that gives less has emptied the terminal. Should it not have, the event loop tells at once."""
 _BURST: Final = 4
 """Full buffers that are read before other events get their turn: about 3 ms."""
 
@@ -220,9 +222,9 @@ class Terminal:
                 if error.errno != errno.EIO:
                     raise
                 return filled, True
-            if not count:
-                return filled, True
             filled += count
+            if count < _SHORT_READ:
+                return filled, True
         return filled, False
 
     def _hand_on(self, data: memoryview) -> bool:

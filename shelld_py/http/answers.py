@@ -45,9 +45,7 @@ def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, 
     return Response(msgspec.json.encode(data), status, headers, "application/json")
 
 
-async def run_response(
-    result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool, extra: dict[str, object] | None = None
-) -> Response:
+async def run_response(result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool) -> Response:
     """Return the answer for a run as it stands: 200 when it has ended, else 202."""
     running = result.status is RunStatus.RUNNING
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
@@ -67,9 +65,7 @@ async def run_response(
         original_stderr_size=shown[Stream.STDERR].size,
     )
     if not as_text:
-        return Response(
-            _encoded({**msgspec.structs.asdict(result), **(extra or {})}), status, headers, "application/json"
-        )
+        return Response(_encoded(result), status, headers, "application/json")
     text = shown[Stream.STDOUT].text + shown[Stream.STDERR].text
     if running:
         separator = "\n" if text and not text.endswith("\n") else ""
@@ -99,12 +95,12 @@ async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, run_id: str,
     return excerpt(log, size, choice.form, choice.cut, mark)
 
 
-def _encoded(fields: dict[str, object]) -> bytes:
+def _encoded(result: RunResult) -> bytes:
     """Return JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
     try:
-        return msgspec.json.encode(fields)
+        return msgspec.json.encode(result)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(fields)).encode()
+        return json.dumps(msgspec.to_builtins(result)).encode()
 
 
 def _run_headers(result: RunResult) -> dict[str, str]:

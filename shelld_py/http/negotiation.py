@@ -53,8 +53,8 @@ def requested_form(scope: Scope, default: Form) -> Form:
 
 def is_json(request: HttpRequest) -> bool:
     """Return whether the body is declared to be JSON."""
-    content_type = request.headers.get("content-type", "")
-    return content_type.split(";", 1)[0].strip().lower() == "application/json"
+    content_type = header(request.scope, b"content-type") or b""
+    return content_type.split(b";", 1)[0].strip().lower() == b"application/json"
 
 
 async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
@@ -88,7 +88,7 @@ def convert_fields(fields: Mapping[str, object], model: type[_Model]) -> _Model:
 def query_fields(request: HttpRequest, allowed: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters of the query string. Raises `InvalidRequest` for one that is not `allowed`."""
     fields: dict[str, str] = {}
-    if not request.url.query:
+    if not request.scope["query_string"]:
         return fields
     for name, value in request.query_params.multi_items():
         if name not in allowed:

@@ -18,6 +18,7 @@ from shelld_py.http.negotiation import (
     convert_fields,
     decode_json,
     duration_field,
+    header,
     is_json,
     json_body,
     query_fields,
@@ -201,8 +202,8 @@ async def run_request(request: HttpRequest) -> RunRequest:
     fields: dict[str, object] = dict(query_fields(request, (*_RUN_PARAMETERS, "environment")))
     if "environment" in fields:
         fields["environment"] = _environment_parameters(request.query_params.getlist("environment"))
-    if "X-Command-Timeout" in request.headers:
-        fields.setdefault("timeout", request.headers["X-Command-Timeout"])
+    if timeout := header(request.scope, b"x-command-timeout"):
+        fields.setdefault("timeout", timeout.decode("latin-1"))
     body = await request.body()
     if is_json(request):
         if "max_output" in fields:
