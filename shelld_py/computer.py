@@ -3,11 +3,15 @@
 What a client operates, free of HTTP and of the process around it. Whoever builds it opens it, and ends it.
 """
 
+import asyncio
+import dataclasses
 import logging
 import resource
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +19,23 @@ import msgspec
 
 from shelld_py.config import Settings
 from shelld_py.engine.reaper import Reaper
+from shelld_py.engine.run import Run
+from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.states import Event, transition
 from shelld_py.engine.store import RunStore
 from shelld_py.errors import SessionNotFound
+from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
-from shelld_py.models import ShellState, StartupRequest
+from shelld_py.metadata import (
+    operating_system,
+    read_os_release,
+    shell_version,
+    usable_cpus,
+    usable_memory_mb,
+    user_name,
+)
+from shelld_py.models import Command, ShellState, StartupRequest
 from shelld_py.version import __version__
 
 MAIN: Final = "main"
@@ -38,11 +53,12 @@ class Surroundings:
 
 
 class Computer:
-    """The main shell, the runs, the hooks."""
+    """The main shell, the sessions, the runs, the hooks."""
 
     def __init__(self, settings: Settings, surroundings: Surroundings, logger: logging.Logger) -> None:
         self.settings = settings
         self.reaper = Reaper()
+        self.files: FileService
         self.store = RunStore(surroundings.data_directory, settings.output, logger)
         self._hooks = Hooks(
             settings.hooks,
@@ -51,6 +67,15 @@ class Computer:
             reaper=self.reaper,
             logger=logger,
         )
+        base = settings.files.base_directory or surroundings.working_directory
+        self._open_files = partial(
+            FileService,
+            settings.files,
+            base_directory=base,
+            allowed_directories=settings.files.allowed_directories or (base,),
+            backup_directory=settings.files.backup_directory or str(surroundings.data_directory / "backups"),
+        )
+        self._cleaning: asyncio.Task[None] | None = None
         self._context = ShellContext(
             settings=settings.shell,
             environment=surroundings.environment,
@@ -59,6 +84,8 @@ class Computer:
             log_max=settings.output.log_max,
             kill_grace=settings.timeout.kill,
             command_lifetime=settings.timeout.command_lifetime,
+            limits=settings.limits,
+            on_breach=self._limit_broken,
             open_files=surroundings.open_files,
             store=self.store,
             reaper=self.reaper,
@@ -66,6 +93,15 @@ class Computer:
         )
         self._started = time.monotonic()
         self.main = Shell(MAIN, self._context)
+        self.sessions = Sessions(
+            partial(Shell, context=self._context),
+            most=settings.limits.max_sessions,
+            idle=settings.timeout.session_idle,
+            lifetime=settings.timeout.session_lifetime,
+        )
+        self._shell_version: str | None = None
+        self._one_shots: dict[str, Shell] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def uptime(self) -> float:
@@ -73,14 +109,16 @@ class Computer:
         return time.monotonic() - self._started
 
     def open(self) -> None:
-        """Take the data directory. Raises `ConfigError` when that is in use."""
+        """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
         self.store.open()
+        self.files = self._open_files()
+        self._cleaning = asyncio.get_running_loop().create_task(self.files.keep_clean())
 
     def shell(self, session_id: str | None) -> Shell:
         """Return a shell; the main one for None. Raises `SessionNotFound`."""
         if session_id is None or session_id == MAIN:
             return self.main
-        raise SessionNotFound(f"There is no session {session_id}.")
+        return self._one_shots.get(session_id) or self.sessions.find(session_id)
 
     def state_of(self, session_id: str) -> ShellState:
         """Return the state of a shell; one that is gone is `available`."""
@@ -91,7 +129,35 @@ class Computer:
 
     def shells(self) -> list[Shell]:
         """Return all shells."""
-        return [self.main]
+        return [self.main, *self.sessions.shells(), *self._one_shots.values()]
+
+    async def one_shot(self, command: Command, run_id: str | None) -> Run:
+        """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
+        shell = Shell(uuid.uuid4().hex[:12], self._context)
+        await shell.start(StartupRequest())
+        self._one_shots[shell.session_id] = shell
+        try:
+            run = shell.submit(command, run_id)
+        except BaseException:
+            await self._close_one_shot(shell)
+            raise
+        task = asyncio.get_running_loop().create_task(self._see_off(shell, run))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return run
+
+    async def _see_off(self, shell: Shell, run: Run) -> None:
+        while run.running:
+            await run.changed()
+        await shell.settled()
+        await self._close_one_shot(shell)
+
+    async def _close_one_shot(self, shell: Shell) -> None:
+        await shell.end("The shell of the command was closed.")
+        self._one_shots.pop(shell.session_id, None)
+
+    def _limit_broken(self, session_id: str) -> None:
+        self.sessions.close_soon(session_id, "The session broke a limit.")
 
     async def startup(self, request: StartupRequest) -> None:
         """Start the main shell, after its hook."""
@@ -109,6 +175,7 @@ class Computer:
         """Make all new for the next client: no shells, no runs."""
         await self._end_shells("The daemon was recycled for the next client.")
         self.store.clear()
+        await self.files.reset()
         await self._hooks.run(HookName.RECYCLE)
 
     async def end(self) -> None:
@@ -116,6 +183,9 @@ class Computer:
         await self._end_shells("The daemon was shut down.")
         await self._hooks.run(HookName.SHUTDOWN)
         self.reaper.kill()
+        if self._cleaning:
+            self._cleaning.cancel()
+        await self.files.aclose()
         self.store.close()
 
     def status(self, shell: Shell) -> dict[str, object]:
@@ -135,14 +205,34 @@ class Computer:
             "working_directory": shell.working_directory,
             "shell_pid": shell.pid,
             "uptime": round(self.uptime, 3),
-            "sessions": len(self.shells()) - 1,
+            "sessions": len(self.sessions.shells()),
             "run": shown,
             "last_run_id": shell.last_run.run_id if shell.last_run else None,
         }
 
+    async def metadata(self) -> dict[str, object]:
+        """Return what a client may know of the machine and of the rules."""
+        settings = self.settings
+        if self._shell_version is None:
+            self._shell_version = await shell_version(settings.shell.command)
+        return {
+            "operating_system": operating_system(read_os_release()),
+            "shell": self._shell_version,
+            "workspace_directory": self._context.directory,
+            "version": __version__,
+            "user": user_name(),
+            "cpus": usable_cpus(),
+            "memory_mb": usable_memory_mb(),
+            "limits": dataclasses.asdict(settings.limits),
+            "timeouts": dataclasses.asdict(settings.timeout),
+            "allowed_directories": list(self.files.allowed_directories),
+        }
+
     async def _end_shells(self, reason: str) -> None:
-        for shell in self.shells():
-            await shell.end(reason)
+        await self.sessions.close_all(reason)
+        await asyncio.gather(*(shell.end(reason) for shell in self.shells()))
+        if self._closing:
+            await asyncio.wait(set(self._closing))
 
 
 def raise_descriptor_limit() -> tuple[int, int]:

@@ -131,12 +131,14 @@ class Bash:
         size: tuple[int, int],
         restore: bool,
         open_files: tuple[int, int],
+        process_ceiling: int | None = None,
         idle_sink: Sink,
         reaper: Reaper,
     ) -> "Bash":
         """Start `argv` as a shell and return when it is ready for commands.
 
-        `size` is (rows, columns). `open_files` is the RLIMIT_NOFILE that it gets. Raises `ShellStartFailed`.
+        `size` is (rows, columns). `open_files` is the RLIMIT_NOFILE that it gets, and
+        `process_ceiling` the soft RLIMIT_NPROC. Raises `ShellStartFailed`.
         """
         seen = bytearray()
 
@@ -145,7 +147,9 @@ class Bash:
 
         bash = cls(startup_sink, reaper, restore=restore)
         try:
-            bash._spawn([argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, open_files)
+            bash._spawn(
+                [argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, open_files, process_ceiling
+            )
             await asyncio.wait({bash._looping}, timeout=_BOOT_TIMEOUT)
             if bash.death or not bash._looping.done():
                 fault = "ended while it started" if bash.death else f"was not ready after {_BOOT_TIMEOUT:g} s"
@@ -330,6 +334,7 @@ class Bash:
         directory: str,
         size: tuple[int, int],
         open_files: tuple[int, int],
+        process_ceiling: int | None,
     ) -> None:
         """Fork and execute bash: on the main thread, since PR_SET_PDEATHSIG is about the thread that forks."""
         boot = _descriptor_path(self._boot_r)
@@ -342,6 +347,10 @@ class Bash:
             processes.become_subreaper()
             processes.default_signals()
             resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+            if process_ceiling is not None:
+                hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+                ceiling = process_ceiling if hard == resource.RLIM_INFINITY else min(process_ceiling, hard)
+                resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, hard))
             set_baseline_modes(0)
             lines = os.open(boot, os.O_RDONLY)
             os.dup2(lines, 0)

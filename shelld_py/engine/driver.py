@@ -210,7 +210,7 @@ def _parse_traps(listing: str) -> dict[str, str]:
 
 
 class Driver:
-    """The scripts that bash is given, with the paths and the tag of one shell filled in.
+    r"""The scripts that bash is given, with the paths and the tag of one shell filled in.
 
     The tag begins with a letter: in a format of printf's, a digit behind `\\0` would belong to the escape.
     """
@@ -397,12 +397,17 @@ class Driver:
         ]
         if self._restore:
             options = f"--noprofile --noediting --rcfile {paths.restart} -i"
-            steps.append(f'\\builtin exec -c -a "$0" {paths.shell} {options} <{paths.boot}')
+            streams = f"<{paths.boot} 246>&2 2>{paths.terminal}"
+            steps.append(f'\\builtin exec -c -a "$0" {paths.shell} {options} {streams}')
         return "\n".join(steps) + "\n"
 
     def _restart(self) -> str:
-        """The rcfile of a bash that comes back: what it sets by itself goes, what it had comes."""
+        """The rcfile of a bash that comes back: what it sets by itself goes, what it had comes.
+
+        While it starts, its standard error is the terminal: that is where bash looks for job control.
+        """
         return (
+            "\\exec 2>&246 246>&-\n"
             "\\builtin unset -v HOME OLDPWD PATH SHELL TERM\n"
             f"{{ \\builtin . {self._paths.dump}; }} >|/dev/null 2>&1\n"
             "\\builtin set +t\n"

@@ -3,11 +3,14 @@
 Each bash adopts the orphans of what it started (see processes.py). Only when a bash itself ends do its
 descendants come to the daemon, which is a subreaper too, or PID 1 of a container. They are killed, and in
 any case reaped when they end. Children that have an owner in the daemon are left to it: reaping those
-here would steal their exit status.
+here would steal their exit status. So would it for processes that a library starts; those are told by
+their session, which is the daemon's own: each shell and each hook begins a new one, and what descends from
+it is never in ours.
 """
 
 import contextlib
 import os
+import signal
 
 from shelld_py.engine import processes
 
@@ -28,7 +31,9 @@ class Reaper:
 
     def orphans(self) -> list[int]:
         """Return the pids of children without an owner."""
-        return [pid for pid in processes.children(os.getpid()) if pid not in self._owned]
+        ours = os.getsid(0)
+        candidates = [pid for pid in processes.children(os.getpid()) if pid not in self._owned]
+        return [pid for pid in candidates if (stat := processes.process_stat(pid)) and stat.session != ours]
 
     def reap(self) -> None:
         """Collect the orphans that have ended; on SIGCHLD."""
@@ -38,7 +43,10 @@ class Reaper:
 
     def kill(self) -> None:
         """Kill all orphans and what descends from them."""
-        processes.kill_descendants(os.getpid(), spare=self._owned)
+        for pid in self.orphans():
+            processes.kill_descendants(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.reap()
 
     def kill_all(self) -> None:

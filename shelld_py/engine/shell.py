@@ -7,20 +7,24 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import re
 import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from shelld_py.config import OnExit, ShellSettings
+from shelld_py.config import LimitSettings, OnExit, ShellSettings
 from shelld_py.engine import processes
 from shelld_py.engine.bash import Bash, check_command, check_encodable
 from shelld_py.engine.endings import judge
+from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Ending, Run
@@ -63,6 +67,9 @@ class ShellContext:
     log_max: int
     kill_grace: float
     command_lifetime: float
+    limits: LimitSettings
+    on_breach: Callable[[str], None]
+    """Called with the session id of a shell that has broken a limit."""
     open_files: tuple[int, int]
     store: RunStore
     reaper: Reaper
@@ -229,6 +236,23 @@ class Shell:
             await self._stop_bash(Cause.KILLED, reason)
             self._become(transition(self.state, Event.END))
 
+    async def settled(self) -> None:
+        """Return when no process is left that an ended run has left behind."""
+        loop = asyncio.get_running_loop()
+        if self._driving:
+            await asyncio.wait({self._driving})
+        for item in list(self._lingering):
+            for stat in item.alive():
+                with contextlib.suppress(OSError):
+                    handle = os.pidfd_open(stat.pid)
+                    ended = loop.create_future()
+                    loop.add_reader(handle, _end_once, ended)
+                    try:
+                        await ended
+                    finally:
+                        loop.remove_reader(handle)
+                        os.close(handle)
+
     # --- what can be seen of it -----------------------------------------------------------------------
 
     @property
@@ -279,6 +303,7 @@ class Shell:
             size=(request.rows or settings.rows, request.cols or settings.cols),
             restore=settings.on_exit is OnExit.RESTORE,
             open_files=context.open_files,
+            process_ceiling=process_ceiling(context.limits),
             idle_sink=self._take_idle_output,
             reaper=context.reaper,
         )
@@ -329,6 +354,10 @@ class Shell:
         earlier = [stat for item in self._lingering for stat in item.alive()]
         before = bash.usage()
         self._watch = RunWatch(run, bash)
+        limits = self._context.limits
+        limit_watch = None
+        if limited(limits):
+            limit_watch = LimitWatch(bash.pid, bash.directory, limits, partial(self._limit_broken, run, bash))
         first_save = loop.call_later(_FIRST_SAVE, store.save, run, self.state)
         limit = self._context.command_lifetime
         lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
@@ -355,6 +384,8 @@ class Shell:
             bash.kill()
             ending = Ending(RunStatus.LOST, Cause.UNKNOWN, error="A fault of the daemon ended the shell; see its log.")
         self._watch.stop()
+        if limit_watch:
+            limit_watch.stop()
         first_save.cancel()
         if lifetime:
             lifetime.cancel()
@@ -380,6 +411,14 @@ class Shell:
                 after.cpu_seconds + after.reaped_cpu_seconds - before.cpu_seconds - before.reaped_cpu_seconds
             )
             run.peak_memory = max(run.peak_memory, after.memory)
+
+    def _limit_broken(self, run: Run, bash: Bash, breach: str) -> None:
+        """End the shell at once: what breaks a limit is not asked first."""
+        run.stop_reason = run.stop_reason or (RunStatus.KILLED, Cause.LIMIT, f"Killed: {breach}.")
+        self._context.logger.warning("shell %s: %s", self.session_id, breach)
+        processes.kill_descendants(bash.pid)
+        bash.kill()
+        self._context.on_breach(self.session_id)
 
     def _lifetime_over(self, run: Run) -> None:
         limit = format_duration(self._context.command_lifetime)
@@ -437,6 +476,11 @@ def _left_behind(pid: int, earlier: list[processes.ProcessStat], started_at: flo
         elif stat.start_ticks >= first_tick:
             left.append(stat)
     return left
+
+
+def _end_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _last_output(run: Run) -> bytes:

@@ -14,21 +14,19 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.computer import Computer
+from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.runs import RunEndpoints
-from shelld_py.http.shells import ShellEndpoints
+from shelld_py.http.sessions import SessionEndpoints
+from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
 from shelld_py.idle import IdleTimer
 
 PUBLIC_PATHS: Final = frozenset({"/health"})
-TEXT_PATHS: Final = frozenset(
-    {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}
-)
-"""The paths of the main shell: they answer, and fail, in plain text unless JSON is asked for."""
 
 
-def routes(shells: ShellEndpoints, runs: RunEndpoints) -> list[Route]:
+def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoints, files: FileEndpoints) -> list[Route]:
     """Return every path and method that there is, with its handler; the busiest first."""
     return [
         Route("/run", shells.run, methods=["POST"]),
@@ -48,6 +46,22 @@ def routes(shells: ShellEndpoints, runs: RunEndpoints) -> list[Route]:
         Route("/runs/{run_id}/wait", runs.wait, methods=["GET"]),
         Route("/runs/{run_id}/stdin", runs.stdin, methods=["POST"]),
         Route("/runs/{run_id}/kill", runs.kill, methods=["POST"]),
+        Route("/exec", shells.execute, methods=["POST"]),
+        Route("/metadata", sessions.metadata, methods=["GET"]),
+        Route("/sessions", sessions.open, methods=["POST"]),
+        Route("/sessions", sessions.list_sessions, methods=["GET"]),
+        Route("/sessions/{session_id}", sessions.get_session, methods=["GET"]),
+        Route("/sessions/{session_id}", sessions.close, methods=["DELETE"]),
+        Route("/sessions/{session_id}/run", shells.run, methods=["POST"]),
+        Route("/sessions/{session_id}/kill", shells.kill, methods=["POST"]),
+        Route("/sessions/{session_id}/recycle", shells.recycle, methods=["POST"]),
+        Route("/sessions/{session_id}/stdin", shells.stdin, methods=["POST"]),
+        Route("/sessions/{session_id}/resize", shells.resize, methods=["POST"]),
+        Route("/sessions/{session_id}/status", shells.status, methods=["GET"]),
+        Route("/sessions/{session_id}/output", shells.output, methods=["GET"]),
+        *(Route(f"/files/{name}", handle, methods=["POST"]) for name, handle in files.operations().items()),
+        Route("/files/raw", files.read_raw, methods=["GET"]),
+        Route("/files/raw", files.write_raw, methods=["PUT"]),
     ]
 
 
@@ -79,7 +93,7 @@ class Application:
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
         self._idle = idle
         self._admit = admit
-        self.routes = routes(shells, RunEndpoints(computer))
+        self.routes = routes(shells, RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer))
         app: ASGIApp = Router(self.routes, redirect_slashes=False)
         app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
         app = BodyLimit(app, limit=computer.settings.server.max_body)

@@ -1,6 +1,6 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request as HttpRequest
@@ -33,12 +33,21 @@ from shelld_py.models import (
     OnInput,
     ResizeRequest,
     RunRequest,
+    RunResult,
     StartupRequest,
     Stream,
     Streams,
 )
 
 _RUN_PARAMETERS: Final = tuple(name for name in RunRequest.__struct_fields__ if name not in ("command", "environment"))
+
+
+TEXT_PATHS: Final = frozenset(
+    {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}
+)
+"""The paths of the main shell: they answer, and fail, in plain text unless JSON is asked for."""
+
+Submit = Callable[[Command, str | None], Awaitable[Run]]
 
 
 class ShellEndpoints:
@@ -69,29 +78,46 @@ class ShellEndpoints:
         """POST /run: run a command and answer when it is over, or when the wait is."""
         shell = self._shell(request)
         wanted = await run_request(request)
-        return await self.answer_run(request, shell, wanted, requested_form(request.scope, Form.TEXT), Streams.MERGED)
 
-    async def answer_run(
-        self, request: HttpRequest, shell: Shell, wanted: RunRequest, form: Form, streams: Streams
+        async def submit(command: Command, run_id: str | None) -> Run:
+            return shell.submit(command, run_id)
+
+        return await self._answer_run(request, wanted, shell.session_id, submit, Streams.MERGED)
+
+    async def execute(self, request: HttpRequest) -> Response:
+        """POST /exec: run a command in a shell of its own."""
+        wanted = await run_request(request)
+        return await self._answer_run(request, wanted, None, self._computer.one_shot, Streams.SEPARATE)
+
+    async def _answer_run(
+        self, request: HttpRequest, wanted: RunRequest, session_id: str | None, submit: Submit, streams: Streams
     ) -> Response:
-        """Start the run that is `wanted` in `shell`, or join it where it was started before, and answer."""
+        """Start the run that is `wanted`, or join it where it was started before, and answer."""
         computer = self._computer
         timeouts = computer.settings.timeout
         timeout = timeouts.command if wanted.timeout is None else duration_field("timeout", wanted.timeout)
         timeout = min(timeout, timeouts.command_maximum)
         choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
-        run, entry = self._start_or_join(shell, wanted, streams, idempotency_key(request.scope))
-        if run is None:
-            result = computer.store.result(entry, shell.state)
-            return await run_response(result, computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
-        if form is Form.EVENTS:
+        form = requested_form(request.scope, _default_form(request))
+        entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, idempotency_key(request.scope))
+        run = entry.run
+
+        def result() -> RunResult:
+            return computer.store.result(entry, computer.state_of(entry.session_id))
+
+        if run and form is Form.EVENTS:
             logs = [(stream, log, 0) for stream in Stream if (log := run.log(stream))]
-            events = follow(run, logs, wanted.format, timeout, lambda: run.result(shell.state))
-            return StreamingResponse(events, headers={**EVENT_HEADERS, "X-Run-Id": run.run_id}, media_type=MEDIA_TYPE)
+            headers = {**EVENT_HEADERS, "X-Run-Id": run.run_id}
+            return StreamingResponse(
+                follow(run, logs, wanted.format, timeout, result), headers=headers, media_type=MEDIA_TYPE
+            )
+        if run is None:
+            return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
         await run.wait(timeout, for_input=wanted.on_input is OnInput.RETURN)
         if run.running and not run.awaiting_input:
             run.timed_out = True
-        return await run_response(run.result(shell.state), run.log, choice, as_text=form is Form.TEXT)
+        final = run.result(computer.state_of(run.session_id))
+        return await run_response(final, run.log, choice, as_text=form is Form.TEXT)
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /kill."""
@@ -99,7 +125,7 @@ class ShellEndpoints:
         number = signal_number(fields["signal"]) if "signal" in fields else None
         shell = self._shell(request)
         result = await shell.kill(number)
-        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+        if requested_form(request.scope, _default_form(request)) is Form.JSON:
             return json_response(result)
         return PlainTextResponse(result.state.value)
 
@@ -119,14 +145,14 @@ class ShellEndpoints:
             self._reset()
             return self._state_response(request, self._computer.main)
         self._shut_down()
-        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+        if requested_form(request.scope, _default_form(request)) is Form.JSON:
             return json_response({"state": "shutting down"})
         return PlainTextResponse("shutting down")
 
     async def status(self, request: HttpRequest) -> Response:
         """GET /status."""
         shell = self._shell(request)
-        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+        if requested_form(request.scope, _default_form(request)) is Form.JSON:
             idle = {"idle": round(self._idle.idle, 3), "idle_timeout": self._idle.timeout}
             return json_response({**self._computer.status(shell), **idle})
         return PlainTextResponse(shell.state.value)
@@ -137,7 +163,7 @@ class ShellEndpoints:
         if shell.last_run is None:
             raise RunNotFound("No command has been run in this shell.")
         entry = self._computer.store.entry(shell.last_run.run_id)
-        return await output_response(request, self._computer, entry, Form.TEXT)
+        return await output_response(request, self._computer, entry, _default_form(request))
 
     async def stdin(self, request: HttpRequest) -> Response:
         """POST /stdin: the raw body, or a JSON object."""
@@ -146,7 +172,7 @@ class ShellEndpoints:
         accepted = await shell.write_stdin(
             wanted.text.encode("utf-8", "surrogateescape"), eof=wanted.eof, offset=wanted.offset
         )
-        return accepted_response(request, accepted, Form.TEXT)
+        return accepted_response(request, accepted, _default_form(request))
 
     async def resize(self, request: HttpRequest) -> Response:
         """POST /resize."""
@@ -157,7 +183,7 @@ class ShellEndpoints:
 
     async def health(self, request: HttpRequest) -> Response:
         """GET /health: without a key, and without touching anything."""
-        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+        if requested_form(request.scope, _default_form(request)) is Form.JSON:
             return json_response({"status": "ok"})
         return PlainTextResponse("ok")
 
@@ -165,14 +191,14 @@ class ShellEndpoints:
         return self._computer.shell(request.path_params.get("session_id"))
 
     def _state_response(self, request: HttpRequest, shell: Shell) -> Response:
-        if requested_form(request.scope, Form.TEXT) is Form.JSON:
+        if requested_form(request.scope, _default_form(request)) is Form.JSON:
             return json_response({"state": shell.state})
         return PlainTextResponse(shell.state.value)
 
-    def _start_or_join(
-        self, shell: Shell, wanted: RunRequest, streams: Streams, key: str | None
-    ) -> tuple[Run | None, Entry]:
-        """Return the run, and what is known of it; the run is None where it has ended before."""
+    async def _start_or_join(
+        self, wanted: RunRequest, session_id: str, submit: Submit, streams: Streams, key: str | None
+    ) -> Entry:
+        """Start a run, or find the one that the same request has started before."""
         store = self._computer.store
         command = Command(
             text=wanted.command,
@@ -182,16 +208,24 @@ class ShellEndpoints:
             environment=wanted.environment,
             streams=wanted.streams or streams,
         )
-        identity = fingerprint(shell.session_id, command)
+        identity = fingerprint(session_id, command)
         run_id = self._repeats.run_id(key, identity) or wanted.run_id
         entry = store.find(run_id) if run_id else None
         if entry is None:
-            run = shell.submit(command, wanted.run_id)
-            entry = store.entry(run.run_id)
-        elif entry.fingerprint != identity:
+            try:
+                entry = store.entry((await submit(command, wanted.run_id)).run_id)
+                entry.fingerprint = identity
+            except RunIdConflict:
+                entry = store.entry(run_id or "")
+        if entry.fingerprint != identity:
             raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
         self._repeats.remember_run(key, identity, entry.run_id)
-        return entry.run, entry
+        return entry
+
+
+def _default_form(request: HttpRequest) -> Form:
+    """The main shell's paths answer in text, all others in JSON."""
+    return Form.TEXT if request.scope["path"] in TEXT_PATHS else Form.JSON
 
 
 async def run_request(request: HttpRequest) -> RunRequest:

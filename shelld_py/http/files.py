@@ -1,0 +1,123 @@
+"""Endpoints for files: the operations of the file service, each a JSON object in and out, and raw transfer."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+
+from shelld_py.computer import Computer
+from shelld_py.errors import InvalidRequest
+from shelld_py.files import (
+    ByteRange,
+    ChangeRequest,
+    CreateRequest,
+    DeleteRequest,
+    FindRequest,
+    InsertRequest,
+    MoveRequest,
+    RawFile,
+    ReadRequest,
+    ReplaceRequest,
+    SearchRequest,
+    UndoRequest,
+    UpdateRequest,
+    ViewRequest,
+)
+from shelld_py.http.answers import json_response
+from shelld_py.http.negotiation import json_body, query_fields
+from shelld_py.models import Request
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+class FileEndpoints:
+    """Handlers for file operations."""
+
+    def __init__(self, computer: Computer) -> None:
+        self._computer = computer
+
+    def operations(self) -> dict[str, Callable[[HttpRequest], Awaitable[Response]]]:
+        """Return the handler of each operation by its name in the path."""
+        requests: dict[str, type[Request]] = {
+            "view": ViewRequest,
+            "read": ReadRequest,
+            "create": CreateRequest,
+            "delete": DeleteRequest,
+            "move": MoveRequest,
+            "update": UpdateRequest,
+            "insert": InsertRequest,
+            "replace": ReplaceRequest,
+            "undo": UndoRequest,
+            "search": SearchRequest,
+            "find": FindRequest,
+        }
+        return {name: self._operation(name, model) for name, model in requests.items()}
+
+    async def read_raw(self, request: HttpRequest) -> Response:
+        """GET /files/raw: the bytes of any file, or a range of them (RFC 9110, 14)."""
+        path = _path(request)
+        wanted = request.headers.get("range")
+        byte_range = _byte_range(wanted) if wanted else None
+        file = await self._computer.files.read_raw(path, byte_range)
+        headers = {
+            "Accept-Ranges": "bytes",
+            "Content-Length": str(file.length),
+            "Last-Modified": formatdate(file.modified_at, usegmt=True),
+        }
+        if file.etag:
+            headers["ETag"] = f'"{file.etag}"'
+        if byte_range:
+            headers["Content-Range"] = f"bytes {file.start}-{file.start + file.length - 1}/{file.size}"
+        status = HTTPStatus.PARTIAL_CONTENT if byte_range else HTTPStatus.OK
+        return StreamingResponse(_pieces(file), status, headers, "application/octet-stream")
+
+    async def write_raw(self, request: HttpRequest) -> Response:
+        """PUT /files/raw: replace or make any file."""
+        path = _path(request)
+        if_none_match = request.headers.get("if-none-match")
+        if if_none_match not in (None, "*"):
+            raise InvalidRequest(f'If-None-Match must be "*": the file must not exist. It is {if_none_match!r}.')
+        preconditions = ChangeRequest(
+            if_match=_etag(request.headers.get("if-match")), if_none_match="*" if if_none_match else None
+        )
+        result = await self._computer.files.write_raw(
+            path, request.stream(), preconditions, max_size=self._computer.settings.server.max_body
+        )
+        return json_response(result)
+
+    def _operation(self, name: str, model: type[Request]) -> Callable[[HttpRequest], Awaitable[Response]]:
+        async def handle(request: HttpRequest) -> Response:
+            query_fields(request, ())
+            wanted = await json_body(request, model)
+            perform: Callable[[Any], Awaitable[object]] = getattr(self._computer.files, name)
+            return json_response(await perform(wanted))
+
+        return handle
+
+
+async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
+    async with file:
+        async for piece in file.chunks():
+            yield piece
+
+
+def _path(request: HttpRequest) -> str:
+    fields = query_fields(request, ("path",))
+    if not fields.get("path"):
+        raise InvalidRequest("The parameter path is missing: GET or PUT /files/raw?path=...")
+    return fields["path"]
+
+
+def _byte_range(value: str) -> ByteRange:
+    match = _RANGE.fullmatch(value.strip())
+    if match is None or not (match[1] or match[2]):
+        raise InvalidRequest(f"Range must be one range of bytes, such as bytes=0-99 or bytes=-100, not {value!r}.")
+    return ByteRange(int(match[1]) if match[1] else None, int(match[2]) if match[2] else None)
+
+
+def _etag(value: str | None) -> str | None:
+    return value.strip().strip('"') if value else None

@@ -1,0 +1,93 @@
+"""What a client may know of the machine: its system, its shell, and what it may really use.
+
+Found out once; nothing is forked for a request but the first.
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import pwd
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Final
+
+_MEBIBYTE: Final = 1024 * 1024
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_VERSION_TIMEOUT: Final = 5.0
+_QUOTA_WORDS: Final = 2
+
+
+def operating_system(os_release: str) -> str:
+    """Return the name of the system from the content of os-release(5): PRETTY_NAME, or NAME and VERSION_ID."""
+    fields = {}
+    for line in os_release.splitlines():
+        name, separator, value = line.strip().partition("=")
+        if separator and not name.startswith("#"):
+            with contextlib.suppress(ValueError):
+                fields[name] = " ".join(shlex.split(value))
+    if fields.get("PRETTY_NAME"):
+        return fields["PRETTY_NAME"]
+    named = " ".join(fields[name] for name in ("NAME", "VERSION_ID") if fields.get(name))
+    return named or f"{platform.system()} {platform.release()}"
+
+
+def read_os_release() -> str:
+    """Return the content of the file that describes the system; empty where there is none."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        with contextlib.suppress(OSError):
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+async def shell_version(command: str) -> str:
+    """Return the name of the shell and the first line of its `--version`."""
+    program = shlex.split(command)[0]
+    name = Path(program).name
+    command_line = [program, "--version"]
+    try:
+        done = await asyncio.to_thread(
+            subprocess.run, command_line, stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return name
+    output = done.stdout
+    first = output.decode("utf-8", "replace").partition("\n")[0].strip()
+    return f"{name} {first}".strip()
+
+
+def user_name() -> str:
+    """Return the name of the user that shells run as; the number where it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def usable_cpus(cgroup: Path = _CGROUP) -> float:
+    """Return how many CPUs can be used at once: those allowed (sched_setaffinity(2)), cut to the cgroup's quota."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    version_1 = cgroup / "cpu"
+    words = _words(cgroup / "cpu.max")
+    words = words or _words(version_1 / "cpu.cfs_quota_us") + _words(version_1 / "cpu.cfs_period_us")
+    if len(words) != _QUOTA_WORDS or not words[0].isdecimal():
+        return allowed
+    return min(allowed, round(int(words[0]) / int(words[1]), 2))
+
+
+def usable_memory_mb(cgroup: Path = _CGROUP) -> float:
+    """Return the memory that can be used, in MiB: that of the machine, cut to the cgroup's limit."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+        limit = next(iter(_words(file)), "max")
+        if limit.isdecimal():
+            total = min(total, int(limit))
+    return round(total / _MEBIBYTE, 1)
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return []
