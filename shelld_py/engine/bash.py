@@ -16,6 +16,7 @@ What can happen while a command runs, and how it is noticed
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import resource
@@ -31,7 +32,7 @@ from typing import Final
 from ptyprocess import PtyProcess
 
 from shelld_py.engine import processes
-from shelld_py.engine.driver import Carried, Driver, Paths, Report, ReportKind, ReportParser, sets_exit_trap
+from shelld_py.engine.driver import Carried, Driver, Paths, Report, ReportKind, ReportParser
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.terminal import Sink, Terminal, set_baseline_modes
 from shelld_py.engine.waiting import blocked_read
@@ -41,14 +42,18 @@ _BOOT_TIMEOUT: Final = 15.0
 _BELL_DESCRIPTOR: Final = 249
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
+_SIGNALLED: Final = 128
+_PIDFD_GETFD: Final = 438
+_DAMAGE: Final = "The command left bash unable to report; its exit status is not known."
 _REPAIR_ATTEMPTS: Final = 3
 _ENOUGH_DESCRIPTORS: Final = 1024
 _STARTUP_OUTPUT: Final = 4096
 _INTERRUPT_KEY: Final = b"\x03"
 _DRIVER_STEP: Final = 0.001
+_START_PATIENCE: Final = 0.05
 _END_PATIENCE: Final = 5.0
 _STOP_LOOKS: Final = 200
-_MEMORY_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved")
+_MEMORY_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved", "scratch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Outcome:
     restored: bool = False
     interrupted: bool = False
     """Whether an interrupt threw bash back to its prompt."""
+    prepared: bool = True
+    """False where the first line could not be parsed, so that nothing was set up for the command either."""
     death: Death | None = None
     damage: str | None = None
 
@@ -115,6 +122,7 @@ class Bash:
         self._carried = Carried()
         self._previous_directory = ""
         self._stderr_moved = False
+        self._shared_files: list[int] = []
         self._over: asyncio.Future[Report | Death] | None = None
         self._reported_exit: int | None = None
         self._suspicions = 0
@@ -190,7 +198,7 @@ class Bash:
         finally:
             if stdin_file >= 0:
                 os.close(stdin_file)
-        if script.cleanup and not self.death:
+        if script.cleanup and outcome.prepared and not self.death:
             await self._clean_up(script.cleanup)
         return outcome
 
@@ -200,13 +208,27 @@ class Bash:
             self.terminal.write(data)
 
     async def interrupt(self) -> bool:
-        """Send SIGINT to the foreground process group, unless the command is over by then."""
+        """Send SIGINT to the foreground process group, unless the command is over by then.
+
+        A group whose leader is still bash is about to become a program, and an interrupt in between is lost:
+        neither bash nor the program gets it. So where that is seen, it is sent once more to the program.
+        """
+        first: tuple[int, str] | None = None
+        deadline = self._loop.time() + _START_PATIENCE
         while self._over and not self._over.done():
             with self._held_in_command() as in_command:
-                if in_command:
-                    return self.terminal.signal_foreground(signal.SIGINT)
+                group = self.terminal.foreground_group()
+                leader = (group, processes.executable(group))
+                if in_command and leader != first:
+                    sent = self.terminal.signal_foreground(signal.SIGINT)
+                    if first or leader[1] != processes.executable(self.pid):
+                        return sent
+                    first = leader
+                    deadline = self._loop.time() + _START_PATIENCE
+            if first and self._loop.time() > deadline:
+                return True
             await asyncio.sleep(_DRIVER_STEP)
-        return False
+        return first is not None
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the window size of the terminals."""
@@ -217,8 +239,11 @@ class Bash:
 
     def check(self) -> None:
         """Look whether bash hangs rather than works. Call it while a command has been silent for a while."""
-        if self._over is None or self.death:
+        if self.death or (self._over is None and self._looping.done()):
             return
+        self.terminal.resume()
+        if self.stderr_terminal:
+            self.stderr_terminal.resume()
         stat = processes.process_stat(self.pid)
         if stat and stat.state == "T":
             self._signal_bash(signal.SIGCONT)
@@ -227,7 +252,7 @@ class Bash:
             self._suspect(self._repair)
         elif reading == 0 and self._at_prompt():
             self._suspect(self._ask)
-        elif reading == 0 and self._lost_pipes():
+        elif reading == 0 and (not self._looping.done() or self._lost_pipes()):
             self._suspect(self._rescue)
         else:
             self._suspicions = 0
@@ -281,6 +306,7 @@ class Bash:
             self.terminal.close()
         if self.stderr_terminal:
             self.stderr_terminal.close()
+        self._forget_shared_files()
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
@@ -419,6 +445,8 @@ class Bash:
         if not await self._back_in_loop():
             return self._died_outcome()
         self.terminal.restore()
+        self._unblock()
+        moved_before = self._stderr_moved
         setup = [*self._stderr_setup(apart=stderr_sink is not None), *script.setup]
         if self.has_children():
             await self._fences()
@@ -434,18 +462,22 @@ class Bash:
                 self.stderr_terminal.sink = self._idle_sink
         if isinstance(ended, Death) or not await self._back_in_loop():
             return self._died_outcome()
+        if not ended.prepared:
+            self._stderr_moved = moved_before
         damage, self._damage = self._damage, None
         return Outcome(
             status=None if damage else ended.status,
             restored=ended.kind is ReportKind.EXITED,
             interrupted=ended.kind is ReportKind.PROMPT,
+            prepared=ended.prepared,
             damage=damage,
         )
 
     def _died_outcome(self) -> Outcome:
         death = self.death
         assert death is not None
-        return Outcome(death.exit_code if death.signal is None else 128 + death.signal, death=death)
+        status = death.exit_code if death.signal is None else _SIGNALLED + death.signal
+        return Outcome(status, death=death, damage=self._damage)
 
     async def _clean_up(self, steps: Sequence[str]) -> None:
         """Undo what held for one command alone; the status that the next command sees is kept."""
@@ -469,7 +501,7 @@ class Bash:
         finally:
             self._over = None
         if isinstance(ended, Report):
-            self._carried = self._driver.carry(ended, self._carried, trap_function=sets_exit_trap(command))
+            self._carried = self._driver.carry(ended, self._carried, command)
             self.directory = self._checked_directory(ended.directory)
             self._previous_directory = ended.previous_directory
         if len(text) > _LARGE_TEXT:
@@ -490,6 +522,24 @@ class Bash:
         source, target = (here, there) if apart else (there, here)
         return [f"if [[ /dev/fd/2 -ef {source} ]]; then \\exec 2>|{target}; fi"]
 
+    def _unblock(self) -> None:
+        """Take O_NONBLOCK off bash's own descriptors of the terminal, where a program has left it there.
+
+        The flag belongs to the open file, which all that bash starts share with it. Copies of bash's
+        descriptors (pidfd_getfd(2)) show it at no cost; without them it stays.
+        """
+        if not self._shared_files:
+            libc = ctypes.CDLL(None, use_errno=True)
+            copies = (libc.syscall(_PIDFD_GETFD, self._pidfd, number, 0) for number in range(3))
+            self._shared_files = [copy for copy in copies if copy >= 0]
+        for descriptor in self._shared_files:
+            os.set_blocking(descriptor, True)
+
+    def _forget_shared_files(self) -> None:
+        for descriptor in self._shared_files:
+            os.close(descriptor)
+        self._shared_files.clear()
+
     async def _fences(self) -> None:
         await self.terminal.fence()
         if self.stderr_terminal:
@@ -500,6 +550,7 @@ class Bash:
         if not self._looping.done():
             await asyncio.wait({self._looping}, timeout=_BOOT_TIMEOUT)
             if not self._looping.done():
+                self._damage = _DAMAGE
                 self.kill()
                 await self._looping
         return self.death is None
@@ -543,13 +594,14 @@ class Bash:
             self._looping = self._loop.create_future()
         _empty(self._bell_r)
         _empty(self._boot_r)
+        self._forget_shared_files()
         self._send_lines(self._driver.loop_lines)
 
     def _enter_loop(self, report: Report) -> None:
         self._reported_exit = None
         if not self._started:
             self._started = True
-            self._carried = self._driver.carry(report, self._carried, trap_function=False)
+            self._carried = self._driver.carry(report, self._carried, "")
             self._carried = replace(self._carried, status=0)
         if not self._looping.done():
             self._looping.set_result(None)
@@ -598,7 +650,7 @@ class Bash:
         if self._attempts > _REPAIR_ATTEMPTS:
             self.kill()
             return
-        self._damage = "The command left bash unable to report; its exit status is not known."
+        self._damage = _DAMAGE
         self._make_room()
         mend()
 

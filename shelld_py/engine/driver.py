@@ -48,10 +48,14 @@ _LONGEST_TAG: Final = 64
 _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
 _UNSET: Final = "\\unset -v __shelld"
-_COMMAND_BEGINS: Final = _UNSET[:4]
+_CALLBACK_BEGINS: Final = b" \\bu"
 _STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
 _ON_EXIT: Final = "--on-exit"
-_EXIT_TRAP: Final = re.compile(r"\btrap\b.*\b(?:EXIT|exit|0)\b|(?:^|[\s;&|({!])(?:\.|source)\s", re.DOTALL)
+_SETS_EXIT_TRAP: Final = re.compile(
+    r"""\btrap\b(?:[^\n;'"]|'[^']*'|"(?:[^"\\]|\\.)*"|\\\n)*[\s'"](?:EXIT|exit|0)\b""", re.DOTALL
+)
+_SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
+_FUNCTION: Final = re.compile(r"\(\s*\)|\bfunction\s")
 
 
 class ReportKind(StrEnum):
@@ -101,6 +105,7 @@ class Paths:
     status: str
     dump: str
     saved: str
+    scratch: str
     shell: str
 
 
@@ -119,6 +124,9 @@ class Carried:
     jobs: bool = False
     """Whether bash has jobs, whose end it would report in the middle of the next command's output."""
     trap_function: bool = False
+    """Whether the function `trap` was defined for the command."""
+    keeps_trap_function: bool = False
+    """Whether a function of the user's may set an EXIT trap whenever it is called."""
 
 
 class ReportParser:
@@ -175,7 +183,7 @@ def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -
     report = Report(
         kind,
         status=int(fields[0]),
-        loaded=fields[1] in (b"", _COMMAND_BEGINS.encode()),
+        loaded=fields[1] not in (_IDLE.encode(), _CALLBACK_BEGINS),
         prepared=not fields[1],
         flags=fields[2].decode(),
         directory=_decode(fields[3]),
@@ -191,7 +199,12 @@ def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -
 
 def sets_exit_trap(command: str) -> bool:
     """Return whether `command` may set an EXIT trap and exit as well: it names both, or sources a file."""
-    return bool(_EXIT_TRAP.search(command))
+    return bool(_SETS_EXIT_TRAP.search(command) or _SOURCES.search(command))
+
+
+def defines_exit_trap(command: str) -> bool:
+    """Return whether `command` may define a function that sets an EXIT trap."""
+    return bool(_SETS_EXIT_TRAP.search(command)) and bool(_FUNCTION.search(command))
 
 
 def _trap(action: str, name: str) -> str:
@@ -219,7 +232,7 @@ class Driver:
         self._paths = paths
         self._tag = tag
         self._restore = restore
-        self._exit_action = f"\\builtin . {paths.exit}"
+        self._exit_action = f'{{ __shelld="$? $-"; \\builtin set +xv; }} 2>|/dev/null; \\builtin . {paths.exit}'
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -278,42 +291,43 @@ class Driver:
         would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
         """
         traps = carried.traps
-        steps = [_UNSET]
-        if carried.jobs:
-            steps.append("\\builtin jobs >|/dev/null")
+        # `jobs` comes first: directly before an `exit` it would count as the warning about stopped jobs.
+        steps = ["\\builtin jobs >|/dev/null"] if carried.jobs else []
+        steps.append(_UNSET)
         if carried.trap_function:
             steps.append("\\builtin unset -f trap")
         steps += setup
         if not carried.exit_trap_set:
             steps.append(_trap(self._exit_trap(carried.exit_action), "EXIT"))
-        if sets_exit_trap(command):
+        if carried.keeps_trap_function or sets_exit_trap(command):
             steps.append(self._trap_function())
         steps += [f"\\builtin set -{flag}" for flag in "vx" if flag in carried.flags]
         steps += [_trap(traps[name], name) for name in ("ERR",) if name in traps]
         if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
             steps.append(f"{{ \\builtin . {self._paths.status} {carried.status} && \\builtin :; }} 2>|/dev/null")
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
-        return ";".join(steps) + ("\n" if "v" in carried.flags else ";") + command
+        return ";".join(steps) + (";\n" if "v" in carried.flags else "; ") + command
 
-    def carry(self, report: Report, before: Carried, *, trap_function: bool) -> Carried:
-        """Return what the next command must find, after the one that `report` is about."""
+    def carry(self, report: Report, before: Carried, command: str) -> Carried:
+        """Return what the next command must find, after `command`, which `report` is about."""
         if not report.prepared:
             return replace(before, status=report.status, jobs=report.jobs)
         traps = dict(report.traps)
         action = traps.pop("EXIT", None)
-        ours = report.kind is ReportKind.EXITED or (action or "").startswith(self._exit_action)
+        exited = report.kind is ReportKind.EXITED
+        if exited:
+            # A sourced script, which the EXIT trap is, sees neither of these two without functrace.
+            traps = {name: before.traps[name] for name in ("DEBUG", "RETURN") if name in before.traps} | traps
+        ours = exited or (action or "").startswith(self._exit_action)
         return Carried(
             status=report.status,
-            flags="" if report.kind is ReportKind.EXITED else report.flags,
+            flags=report.flags.replace("e", "") if exited else report.flags,
             traps=traps,
-            exit_action=before.exit_action
-            if ours and report.kind is not ReportKind.EXITED
-            else None
-            if ours
-            else action,
+            exit_action=None if exited else before.exit_action if ours else action,
             exit_trap_set=ours,
             jobs=report.jobs,
-            trap_function=trap_function,
+            trap_function=before.keeps_trap_function or sets_exit_trap(command),
+            keeps_trap_function=before.keeps_trap_function or defines_exit_trap(command),
         )
 
     def _exit_trap(self, action: str | None) -> str:
@@ -321,7 +335,7 @@ class Driver:
 
     def _trap_function(self) -> str:
         """A `trap` that keeps the EXIT trap behind one that the command sets, for commands that set one."""
-        scratch = self._paths.saved
+        scratch = self._paths.scratch
         return (
             'trap() { \\builtin trap "$@"; \\builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {'
             f" \\builtin trap -p EXIT >|{scratch}; \\builtin mapfile -d '' -t -n 1 __shelld <{scratch};"
@@ -353,7 +367,7 @@ class Driver:
     def _callback(self) -> str:
         """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes."""
         return (
-            rf"\builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
+            rf" \builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
             r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; ' + self._report(ReportKind.RAN) + r"; \builtin :"
         )
 
@@ -361,6 +375,7 @@ class Driver:
         """What makes a fresh bash ours: no history, no prompt (but PS1 is not empty: scripts look at it)."""
         return (
             "\\builtin unset -v HISTFILE PROMPT_COMMAND PS0\n"
+            "\\builtin history -d -1 2>|/dev/null\n"
             "\\builtin set +o history\n"
             "PS1='\\[\\]'\n"
             f"\\builtin trap -- {shlex.quote(self._exit_action)} EXIT\n"
@@ -371,10 +386,12 @@ class Driver:
         tag, paths = f"{self._tag}\\0", self._paths
         private = f"247<>/dev/null 248>|{paths.reports} >&247 2>&247"
         steps = [
-            "__shelld=$?",
-            '[[ $BASHPID == "$$" ]] || \\builtin return "$__shelld"',
+            '[[ ${BASHPID:-$$} == "$$" ]] || \\builtin return "${__shelld%% *}"',
             "{",
-            rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' "$__shelld" "$-" "${{PWD-}}" "${{OLDPWD-}}" >&248""",
+            (
+                rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' """
+                r""""${__shelld%% *}" "${__shelld#* }" "${PWD-}" "${OLDPWD-}" >&248; __shelld=${__shelld%% *}"""
+            ),
             r"\builtin trap -p DEBUG ERR RETURN >&248; \builtin printf '\0' >&248",
             "\\builtin trap - DEBUG ERR RETURN EXIT; \\builtin set +xve",
             f"}} {private}",
@@ -397,8 +414,10 @@ class Driver:
         ]
         if self._restore:
             options = f"--noprofile --noediting --rcfile {paths.restart} -i"
-            streams = f"<{paths.boot} 246>&2 2>{paths.terminal}"
-            steps.append(f'\\builtin exec -c -a "$0" {paths.shell} {options} {streams}')
+            steps += [
+                f"{{ [[ ! -e /proc/$$/fd/2 ]] || \\exec 246>&2; \\exec 2>|{paths.terminal}; }}",
+                f'\\builtin exec -c -a "$0" {paths.shell} {options} <{paths.boot}',
+            ]
         return "\n".join(steps) + "\n"
 
     def _restart(self) -> str:
@@ -407,7 +426,7 @@ class Driver:
         While it starts, its standard error is the terminal: that is where bash looks for job control.
         """
         return (
-            "\\exec 2>&246 246>&-\n"
+            "if [[ -e /proc/$$/fd/246 ]]; then \\exec 2>&246 246>&-; else \\exec 2>&-; fi\n"
             "\\builtin unset -v HOME OLDPWD PATH SHELL TERM\n"
             f"{{ \\builtin . {self._paths.dump}; }} >|/dev/null 2>&1\n"
             "\\builtin set +t\n"

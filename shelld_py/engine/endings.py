@@ -34,7 +34,7 @@ def judge(
 ) -> Ending:
     """Return how a run ended: `outcome` is what bash said, `stop` why it was stopped, if it was."""
     if outcome.death:
-        return _broken(outcome.death, stop, shell_name)
+        return _broken(outcome.death, stop, shell_name, outcome.damage)
     died_of = _signal_of(outcome, signals_sent, last_output)
     if stop:
         status, cause, error = stop
@@ -48,12 +48,14 @@ def judge(
     return Ending(RunStatus.COMPLETED, cause, outcome.status, died_of, restored=outcome.restored)
 
 
-def _broken(death: Death, stop: StopReason | None, shell_name: str) -> Ending:
+def _broken(death: Death, stop: StopReason | None, shell_name: str, damage: str | None) -> Ending:
     """The shell has ended under the run."""
     code = death.exit_code if death.signal is None else _SIGNALLED + death.signal
     if stop:
         status, cause, error = stop
         return Ending(status, cause, code, death.signal, error)
+    if damage:
+        return Ending(RunStatus.LOST, Cause.UNKNOWN, None, None, f"{damage} The shell was killed.")
     if death.reported is not None:
         return Ending(
             RunStatus.LOST, Cause.SHELL_EXITED, death.reported, None,

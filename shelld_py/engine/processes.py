@@ -133,6 +133,13 @@ def command_line(pid: int) -> str:
     return f"[{stat.name}]" if stat else ""
 
 
+def executable(pid: int) -> str:
+    """Return the path of the program that `pid` executes; empty where that cannot be known."""
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")
+    return ""
+
+
 def working_directory(pid: int) -> str | None:
     """Return the physical working directory of `pid`; the kernel adds ` (deleted)` to one that is gone."""
     with contextlib.suppress(OSError):
