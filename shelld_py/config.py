@@ -28,6 +28,7 @@ KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 """What a key may be: 1 to 256 visible ASCII characters."""
 
 Kind = Callable[[object], Any]
+_LARGEST_NUMBER = 2.0**62
 
 
 class OnExit(StrEnum):
@@ -80,13 +81,20 @@ def _command(value: object) -> str:
     return text
 
 
+def _directory(value: object) -> str:
+    text = _text(value)
+    if text and not Path(text).is_dir():
+        raise ValueError(f"must be a directory that exists, not {text!r}")
+    return text
+
+
 def _integer(least: int, most: int | None = None) -> Kind:
     allowed = f"must be a whole number of at least {least}"
     if most is not None:
         allowed = f"must be a whole number from {least} to {most}"
 
     def parse(value: object) -> int:
-        if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
+        if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{allowed}, not {value!r}")
@@ -100,7 +108,7 @@ def _integer(least: int, most: int | None = None) -> Kind:
 def _number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _LARGEST_NUMBER:
         raise ValueError(f"must be a number of at least 0 (0: no limit), not {value!r}")
     return float(value)
 
@@ -165,7 +173,7 @@ class ShellSettings:
 
     command: str = _setting(_command, "/bin/bash")
     on_exit: OnExit = _setting(_one_of(OnExit), "restore")
-    working_directory: str = _setting(_text, "")
+    working_directory: str = _setting(_directory, "")
     term: str = _setting(_text, "xterm-256color")
     rows: int = _setting(_integer(1, 65535), 24)
     cols: int = _setting(_integer(1, 65535), 80)
@@ -295,8 +303,6 @@ def load(file: str | None, environ: Mapping[str, str]) -> Configuration:
     for name, value in _overrides(environ):
         _apply_override(tables, name, value, problems)
     settings = Settings(**{section: _build(section, table, problems) for section, table in tables.items()})
-    if not problems:
-        _check_directories(settings, problems)
     key = None if problems else _preset_key(settings, environ, problems)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -411,13 +417,6 @@ def _build(section: str, table: Mapping[str, _Source], problems: list[str]) -> A
             except ValueError as error:
                 problems.append(f"{where}: {error}")
     return kind(**values)
-
-
-def _check_directories(settings: Settings, problems: list[str]) -> None:
-    """Find directories that a shell could not be started in."""
-    directory = settings.shell.working_directory
-    if directory and not Path(directory).is_dir():
-        problems.append(f"shell.working_directory: must be a directory that exists, not {directory!r}")
 
 
 def _preset_key(settings: Settings, environ: Mapping[str, str], problems: list[str]) -> str | None:

@@ -64,7 +64,11 @@ def set_up_logging(settings: LoggingSettings) -> logging.Logger:
     handler: logging.Handler
     if settings.file:
         handler = RotatingFileHandler(
-            settings.file, maxBytes=settings.max_size, backupCount=settings.backup_count, encoding="utf-8"
+            settings.file,
+            maxBytes=settings.max_size,
+            backupCount=settings.backup_count,
+            encoding="utf-8",
+            errors="backslashreplace",
         )
     else:
         handler = _BatchHandler(sys.stderr)

@@ -75,7 +75,8 @@ class OnInput(StrEnum):
     WAIT = "wait"
 
 
-RunId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
+RunId = Annotated[str, msgspec.Meta(pattern=r"\A(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")]
+"""A run's own id is the name of its directory, which `.` and `..` cannot be."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

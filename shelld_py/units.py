@@ -33,6 +33,7 @@ _SIZE_UNITS = {
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
+_LARGEST_SIZE = 2**62
 LONGEST_DURATION = 10 * 365 * 24 * 3600.0
 """Ten years, in seconds: longer durations are taken for mistakes (and overflow timers)."""
 
@@ -49,7 +50,7 @@ def parse_duration(value: object) -> float:
     Raises `ValueError` with a message that shows the right forms.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(max(-1, min(value, LONGEST_DURATION + 1)))
     elif isinstance(value, str):
         seconds = _duration_from_text(value.strip())
     else:
@@ -73,7 +74,7 @@ def format_duration(seconds: float) -> str:
     if seconds == 0:
         return "0s"
     if seconds < 1:
-        return f"{seconds * 1000:g}ms"
+        return f"{seconds * 1000:.6f}".rstrip("0").rstrip(".") + "ms"
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     text = (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
@@ -94,11 +95,13 @@ def parse_size(value: object) -> int:
         unit = _SIZE_UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
             raise ValueError(f"must be {SIZE_FORMS}, not {value!r}")
-        size = int(float(match[1]) * unit)
+        size = int(min(float(match[1]) * unit, 2.0 * _LARGEST_SIZE))
     else:
         raise ValueError(f"must be {SIZE_FORMS}, not {value!r}")
     if size < 0:
         raise ValueError(f"must not be negative, but is {value!r}")
+    if size > _LARGEST_SIZE:
+        raise ValueError(f"must be at most {_LARGEST_SIZE} bytes")
     return size
 
 

@@ -123,6 +123,7 @@ class Bash:
         self._previous_directory = ""
         self._stderr_moved = False
         self._shared_files: list[int] = []
+        self._typed_ahead = bytearray()
         self._over: asyncio.Future[Report | Death] | None = None
         self._reported_exit: int | None = None
         self._suspicions = 0
@@ -203,7 +204,10 @@ class Bash:
         return outcome
 
     def type(self, data: bytes) -> None:
-        """Write `data` to the terminal as if it were typed."""
+        """Write `data` to the terminal as if it were typed; before the command begins it is kept for it."""
+        if self._over is None:
+            self._typed_ahead += data
+            return
         with self._held_in_command() if _INTERRUPT_KEY in data else contextlib.nullcontext():
             self.terminal.write(data)
 
@@ -292,7 +296,7 @@ class Bash:
                 await self._died
             while True:
                 self._reaper.kill()
-                if not any(processes.process_stat(stat.pid) for stat in signalled) and not self._reaper.orphans():
+                if not any(processes.still_alive(stat) for stat in signalled) and not self._reaper.orphans():
                     break
                 await asyncio.sleep(_DRIVER_STEP)
 
@@ -393,6 +397,7 @@ class Bash:
         self.directory = directory
         self._size = size
         self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
         self._stat_file = self._proc_file("stat")
         self._children_file = self._proc_file(f"task/{self.pid}/children")
         self.terminal = Terminal(master, self._idle_sink)
@@ -410,7 +415,6 @@ class Bash:
             name = next(name for name, known in memory.items() if known == path)
             _write_all(self._memory[name], content.encode())
         self._loop.add_reader(self._reports_r, self._read_reports)
-        self._loop.add_reader(self._pidfd, self._reap)
         self._send_lines(self._driver.start_lines)
 
     # --- one command ----------------------------------------------------------------------------------
@@ -496,6 +500,9 @@ class Bash:
         self._suspicions = self._attempts = 0
         _write_all(self._memory["text"], text)
         os.write(self._bell_w, b"\0")
+        if self._typed_ahead:
+            self.terminal.write(bytes(self._typed_ahead))
+            self._typed_ahead.clear()
         try:
             ended = await self._over
         finally:
@@ -681,8 +688,8 @@ class Bash:
     def _lost_pipes(self) -> bool:
         """Whether bash no longer holds the bell pipe: then a read of the terminal is not the user's `read`."""
         bell = os.fstat(self._bell_r)
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{self.pid}/fd"):
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{self.pid}/fd") as entries:
+            for entry in entries:
                 with contextlib.suppress(OSError):
                     if os.path.samestat(bell, entry.stat()):
                         return False

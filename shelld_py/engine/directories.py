@@ -17,7 +17,8 @@ SNAPSHOT: Final = "snapshot.json"
 NEW_SNAPSHOT: Final = "snapshot.json.new"
 
 _READY_FILES: Final = (OUTPUT_LOG, NEW_SNAPSHOT)
-_SPARE: Final = ".spare"
+_SPARE: Final = "+spare"
+"""No run can be called that: see `RunId`."""
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 

@@ -66,10 +66,10 @@ def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str) 
     """Return what to show of `log`, which renders to `size` characters of text.
 
     `mark` is the line between the parts, with `{}` for the number of characters that are left out. In raw
-    form a character is a byte, and bytes that are not UTF-8 become surrogates (PEP 383). Reads the disk:
-    a large log wants a thread.
+    form bytes that are not UTF-8 become surrogates (PEP 383), and the characters are counted here. Reads
+    the disk: a large log wants a thread.
     """
-    size = size if form is OutputFormat.TEXT else log.size
+    size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form))
     if cut.maximum == 0 or size <= cut.maximum:
         return Excerpt("".join(pieces(log, form)), truncated=False, size=size)
     head = _first(pieces(log, form), cut.begin)

@@ -96,15 +96,16 @@ class OutputLog:
         """
         log = cls(path, maximum)
         log._file_length = length = Path(path).stat().st_size
-        log._room = max(0, log._head_size - length)
+        log._head_size = max(log._head_size, length)
+        log._room = log._head_size - length
         segments = _segments_of(path)
         if segments:
-            extents = None
-            length = min(length, segments[0][0])
+            length = log._head_size = min(length, segments[0][0])
         at = 0
         for start, kept in extents or [(0, length)]:
             log._pieces.append(_Piece(start, min(kept, length - at), path, at))
             at += kept
+        log._pieces = [piece for piece in log._pieces if piece.length > 0] or log._pieces[:1]
         if log._pieces and length > at:
             log._pieces[-1].length += length - at
         for _, start, segment in segments:
@@ -187,6 +188,7 @@ class OutputLog:
             self.close()
             self._segments.clear()
             self._file, self._file_length, self._room = self._path, Path(self._path).stat().st_size, self._segment_size
+            self._head_size = self._file_length + self._room
 
     def close(self) -> None:
         """Release the descriptor. Reading goes on working, and appending takes a new one."""

@@ -9,10 +9,13 @@ the texts of successive reads, joined, are the text of one read of it all.
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, plain_split, render
 from shelld_py.models import OutputFormat
+
+_LONGEST_CHARACTER: Final = 4
 
 
 class Unfinished(Enum):
@@ -46,7 +49,10 @@ def read_output(log: OutputLog, cursor: int, limit: int, form: OutputFormat, unf
     start, data, dropped = _gather(log, cursor, limit)
     at_end = start + len(data) >= log.size
     if form is OutputFormat.RAW:
-        length = len(data) if at_end and unfinished is Unfinished.END else character_boundary(data)
+        ended = at_end and unfinished is Unfinished.END
+        length = len(data) if ended else character_boundary(data)
+        if length == 0 and limit < _LONGEST_CHARACTER:
+            return read_output(log, cursor, limit + 1, form, unfinished)
         return Reading(cursor, start + length, data[:length], dropped)
     ends = unfinished is Unfinished.END if at_end else log.read(start + len(data), 1).dropped > 0
     renderer = TextRenderer()
@@ -79,10 +85,16 @@ def _gather(log: OutputLog, cursor: int, limit: int) -> tuple[int, bytes, int]:
 
 def _long_line(log: OutputLog, start: int, limit: int, unfinished: Unfinished) -> tuple[str, int]:
     """Read part of a line that is longer than `limit`, or all of it; return its text and its bytes."""
-    _, data, _ = _gather(log, start, 2 * LINE_LIMIT)
-    renderer = TextRenderer()
-    renderer.feed(data)
-    length = data.find(b"\n") + 1 or (len(data) - renderer.pending)
+    length = 0
+    for window in (min(4 * limit, LINE_LIMIT), 2 * LINE_LIMIT):
+        _, data, _ = _gather(log, start, window)
+        renderer = TextRenderer()
+        renderer.feed(data)
+        length = len(data) - renderer.pending
+        if length:
+            break
+    if length and b"\x1b" not in data[:length]:
+        length = data.find(b"\n") + 1 or length
     if length == 0 and unfinished is Unfinished.END:
         length = len(data)
     line = data[:length]

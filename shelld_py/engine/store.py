@@ -99,7 +99,7 @@ class RunStore:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            self.close()
             raise ConfigError(
                 f"server.data_directory: {self._lock_path.parent} is in use by another daemon: "
                 "give each daemon a directory of its own"

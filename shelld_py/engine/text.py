@@ -27,6 +27,7 @@ LINE_LIMIT: Final = 64 * 1024
 """Bytes after which a line without a line feed is rendered as if it were complete."""
 
 _LONGEST_ESCAPE: Final = 256
+_LONGEST_CHARACTER: Final = 4
 
 _ERASE = rb"\x1b\[[0-2]?K"
 _MOVE = rb"\x1b\[[0-9]*[CDG]"
@@ -36,8 +37,8 @@ _CSI = rb"\x1b\[[0-?]*[ -/]*[@-~]?"
 _SHORT = rb"\x1b[ -/]+[0-~]?|\x1b[0-~]?"
 
 _INVISIBLE = re.compile(rb"(?!" + _ERASE + rb"|" + _MOVE + rb")(?:" + rb"|".join((_STRING, _OSC, _CSI, _SHORT)) + rb")")
-_REDRAW = re.compile(rb"[\r\x08\x1b]")
-_LINE_END = re.compile(rb"\r+\n")
+_REMOVED: Final = b"\x1b\x1b"
+_LINE_END = re.compile(r"\r+\n")
 _STRING_OPEN = re.compile(rb"\x1b[PX^_]")
 _STRING_WHOLE = re.compile(_STRING)
 _UNFINISHED_ESCAPE = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|\][^\x07\x1b\x18\x1a\n]*\x1b?)\Z")
@@ -60,16 +61,21 @@ class TextRenderer:
     def feed(self, data: bytes) -> str:
         """Take the next bytes, cut anywhere; return the text of the lines that they complete."""
         data = self._unfinished + data if self._unfinished else data
-        end = _complete_part(data)
-        if end == 0 and len(data) <= LINE_LIMIT:
-            self._unfinished = data
-            return ""
-        parts = [_render_lines(data[:end])]
+        parts = []
+        end = 0
+        if _is_plain(data):
+            end = data.rfind(b"\n") + 1
+            parts.append(data[:end].decode("utf-8", "replace"))
+        # From here on `end` is always the beginning of a line, so where a line is broken does not depend on the cuts.
         while len(data) - end > LINE_LIMIT:
-            cut = end + _break_of_line(data[end : end + LINE_LIMIT])
-            parts.append(_render_lines(data[end:cut]))
-            end = cut
-        self._unfinished = data[end:]
+            window = data[end : end + LINE_LIMIT]
+            length = _complete_part(window) or _break_of_line(window)
+            parts.append(_render_lines(window[:length]))
+            end += length
+        rest = data[end:]
+        length = _complete_part(rest)
+        parts.append(_render_lines(rest[:length]))
+        self._unfinished = rest[length:]
         return "".join(parts)
 
     def unfinished(self) -> tuple[str, int]:
@@ -95,17 +101,20 @@ def render(data: bytes) -> str:
 def plain_split(line: bytes, size: int) -> int:
     """Return how many bytes of a complete `line` can be read apart from its rest, `size` at the most.
 
-    More where the first character or escape sequence is longer; 0 when the line redraws itself: its text
-    is only known as a whole. Never splits a character, an escape
-    sequence, or a line's end.
+    More where the first character is longer; 0 when the line redraws itself or holds escape sequences: its
+    text is only known as a whole. Never splits a character, or a line's end.
     """
-    if any(match[0] != b"\r" or line[match.end() :] != b"\n" for match in _REDRAW.finditer(_INVISIBLE.sub(b"", line))):
+    content = line.removesuffix(b"\n").removesuffix(b"\r")
+    if not _is_plain(content):
         return 0
-    while size < len(line):
-        if part := len(line[: _settled(line[:size])].rstrip(b"\r")):
+    if size >= len(line) or not content:
+        return len(line)
+    for length in range(size, size + _LONGEST_CHARACTER):
+        if length >= len(content):
+            return len(content)
+        if part := character_boundary(line[:length]):
             return part
-        size *= 2
-    return len(line)
+    return len(content)
 
 
 def character_boundary(data: bytes) -> int:
@@ -121,14 +130,11 @@ def character_boundary(data: bytes) -> int:
 
 def _complete_part(data: bytes) -> int:
     """Return the end of the last complete line; a line feed inside a control string ends no line."""
-    limit = len(data)
     if b"\x1b" not in data or not (opened := _STRING_OPEN.search(data)):
         return data.rfind(b"\n") + 1
     spans = [match.span() for match in _STRING_WHOLE.finditer(data, opened.start())]
-    last = spans[-1][1] if spans else opened.start()
-    unclosed = _STRING_OPEN.search(data, last)
-    if unclosed and limit - unclosed.start() <= LINE_LIMIT:
-        limit = unclosed.start()
+    unclosed = _STRING_OPEN.search(data, spans[-1][1] if spans else opened.start())
+    limit = unclosed.start() if unclosed else len(data)
     end = data.rfind(b"\n", 0, limit) + 1
     for start, stop in reversed(spans):
         if start < end <= stop:
@@ -150,16 +156,23 @@ def _settled(data: bytes) -> int:
     return character_boundary(data[:end])
 
 
+def _is_plain(data: bytes) -> bool:
+    """Whether nothing in `data` draws or is invisible. Each `in` is a memchr: it costs next to nothing."""
+    return b"\x1b" not in data and b"\r" not in data and b"\x08" not in data
+
+
 def _render_lines(data: bytes) -> str:
-    """Render complete lines, or one unfinished line. Each `in` is a memchr: plain text costs next to nothing."""
+    """Render complete lines, or one unfinished line.
+
+    What is removed leaves a mark until the bytes are decoded: those around it do not become one character.
+    """
     if b"\x1b" in data:
-        data = _INVISIBLE.sub(b"", data)
-    if b"\r" in data:
-        data = _LINE_END.sub(b"\n", data)
+        data = _INVISIBLE.sub(_REMOVED, data)
     text = data.decode("utf-8", "replace")
-    if b"\r" not in data and b"\x08" not in data and b"\x1b" not in data:
+    if _is_plain(data):
         return text
-    return "\n".join(_redraw(line) for line in text.split("\n"))
+    text = _LINE_END.sub("\n", text.replace(_REMOVED.decode(), ""))
+    return "\n".join(_redraw(line) for line in text.split("\n")) if _DRAWING.search(text) else text
 
 
 def _redraw(line: str) -> str:

@@ -41,8 +41,12 @@ class OutputChoice:
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    """Return `data` as JSON."""
-    return Response(msgspec.json.encode(data), status, headers, "application/json")
+    """Return `data` as JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
+    try:
+        content = msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        content = json.dumps(msgspec.to_builtins(data)).encode()
+    return Response(content, status, headers, "application/json")
 
 
 async def run_response(result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool) -> Response:
@@ -65,7 +69,7 @@ async def run_response(result: RunResult, log_of: LogOf, choice: OutputChoice, *
         original_stderr_size=shown[Stream.STDERR].size,
     )
     if not as_text:
-        return Response(_encoded(result), status, headers, "application/json")
+        return json_response(result, status, headers)
     text = shown[Stream.STDOUT].text + shown[Stream.STDERR].text
     if running:
         separator = "\n" if text and not text.endswith("\n") else ""
@@ -93,14 +97,6 @@ async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, run_id: str,
     if log.size > _LARGE:
         return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark)
     return excerpt(log, size, choice.form, choice.cut, mark)
-
-
-def _encoded(result: RunResult) -> bytes:
-    """Return JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
-    try:
-        return msgspec.json.encode(result)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(result)).encode()
 
 
 def _run_headers(result: RunResult) -> dict[str, str]:

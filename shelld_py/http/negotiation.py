@@ -92,7 +92,8 @@ def query_fields(request: HttpRequest, allowed: tuple[str, ...]) -> dict[str, st
         return fields
     for name, value in request.query_params.multi_items():
         if name not in allowed:
-            raise InvalidRequest(f"There is no parameter {name!r} here. There are: {', '.join(allowed)}.")
+            there = f"There are: {', '.join(allowed)}." if allowed else "There are none."
+            raise InvalidRequest(f"There is no parameter {name!r} here. {there}")
         fields[name] = value
     return fields
 

@@ -1,0 +1,176 @@
+"""The documentation is true: it names all that there is, and its examples do what they show."""
+
+import dataclasses
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from shelld_py import errors
+from shelld_py.computer import Computer, Surroundings
+from shelld_py.config import Settings, load
+from shelld_py.engine.states import diagram
+from shelld_py.errors import ShelldError
+from shelld_py.http.app import Application
+from shelld_py.http.keylock import KeyHolder
+from shelld_py.idle import IdleTimer
+from tests.daemons import RunningDaemon
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+SECTIONS: dict[str, Any] = {item.name: item.type for item in dataclasses.fields(Settings)}
+SETTINGS = [(section, item.name) for section, kind in SECTIONS.items() for item in dataclasses.fields(kind)]
+
+_MARK = "----- answer -----"
+_VOLATILE = [
+    (re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}|[0-9a-f]{16}"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
+    (re.compile(r"^date: .*", re.MULTILINE), "date: DATE"),
+    (re.compile(r'"(duration|cpu_seconds|peak_memory_mb|uptime|idle|shell_pid)": [\d.]+'), r'"\1": NUMBER'),
+]
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _routes(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield (method, path) of all endpoints; HEAD comes with every GET."""
+    logger = logging.getLogger("test")
+    surroundings = Surroundings(
+        environment={}, working_directory=str(directory), data_directory=directory, open_files=(1024, 1024)
+    )
+    application = Application(
+        Computer(Settings(), surroundings, logger),
+        KeyHolder(None),
+        IdleTimer(0, lambda: None),
+        logger=logger,
+        admit=lambda: None,
+        shut_down=lambda: None,
+    )
+    for route in application.routes:
+        assert isinstance(route, Route)
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            yield method, route.path
+
+
+def _errors(kind: type[ShelldError] = ShelldError) -> Iterator[type[ShelldError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _errors(below)
+
+
+def test_the_example_configuration_is_the_defaults() -> None:
+    assert load(str(ROOT / "config.example.toml"), {}) == load(None, {})
+
+
+@pytest.mark.parametrize(("section", "key"), SETTINGS)
+def test_the_example_configuration_names_every_key(section: str, key: str) -> None:
+    text = _read("config.example.toml")
+    if (section, key) == ("shell", "environment"):
+        assert "\n[shell.environment]\n" in text
+        return
+    part = re.search(rf"^\[{section}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert part
+    assert re.search(rf"^# .+\n{key} = ", part[1], re.MULTILINE), "each key has a line of comment above it"
+
+
+def test_the_configuration_of_the_container_image_can_be_loaded(tmp_path: Path) -> None:
+    settings = load(str(ROOT / "config/container.toml"), {"SHELLD_SHELL__WORKING_DIRECTORY": str(tmp_path)}).settings
+    assert settings.server.host == "0.0.0.0"
+    assert settings.shell.environment["LANG"] == "C.UTF-8"
+    assert settings.server.data_directory
+
+
+@pytest.mark.parametrize(("section", "key"), SETTINGS)
+def test_every_setting_is_explained(section: str, key: str) -> None:
+    text = _read("docs/configuration.md")
+    part = text.partition(f"\n## `[{section}]`\n")[2].partition("\n## ")[0]
+    assert f"\n| `{key}` |" in part
+
+
+def test_every_endpoint_is_in_the_readme_and_in_the_api_reference(tmp_path: Path) -> None:
+    readme, reference = _read("README.md"), _read("docs/api.md")
+    routes = [f"`{method} {path}`" for method, path in _routes(tmp_path)]
+    assert [route for route in routes if route not in readme] == []
+    assert [route for route in routes if route not in reference] == []
+
+
+def test_every_error_code_is_in_the_api_reference() -> None:
+    rows = {f"| `{kind.code}` | {kind.status} |" for kind in _errors()}
+    reference = _read("docs/api.md")
+    assert sorted(row for row in rows if row not in reference) == []
+
+
+def test_the_state_diagram_is_made_from_the_table() -> None:
+    assert f"```mermaid\n{diagram()}\n```" in _read("docs/architecture.md")
+
+
+def test_every_file_of_the_package_is_in_the_architecture() -> None:
+    text = _read("docs/architecture.md")
+    files = [path.relative_to(ROOT / "shelld_py").as_posix() for path in (ROOT / "shelld_py").rglob("*.py")]
+    rooms = [name for name in files if not name.endswith("__init__.py")]
+    assert sorted(name for name in rooms if f"`{name}`" not in text) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = document.parent / name if name else document
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [_anchor(heading) for heading in headings], target
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("script", ["scripts/serve", "scripts/test"])
+def test_the_readme_shows_the_two_commands(script: str) -> None:
+    assert re.search(rf"^{script}\b", _read("README.md"), re.MULTILINE)
+    assert os.access(ROOT / script, os.X_OK)
+
+
+def test_the_walk_of_the_readme_is_what_happens(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """Every command is run, in order, by one bash. The lines shown appear in its answers, in that order."""
+    daemon = start_daemon(key=None)
+    work = daemon.data.parent / "work"
+    walk = [
+        step for block in re.findall(r"```console\n(.*?)\n```", _read("README.md"), re.DOTALL) for step in _steps(block)
+    ]
+    assert walk
+    script = "".join(f"{command.replace('localhost:8080', daemon.url)}\necho; echo '{_MARK}'\n" for command, _ in walk)
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=work, timeout=60, check=True)
+    answers = done.stdout.split(_MARK + "\n")[:-1]
+    assert len(answers) == len(walk)
+    for (command, shown), answer in zip(walk, answers, strict=True):
+        actual = iter(_stable(answer.replace(str(work.resolve()), "/tmp/demo")).splitlines())
+        missing = [line for line in _stable(shown).splitlines() if line not in actual]
+        assert missing == [], f"{command}\n{answer}"
+    assert daemon.process.wait(20) == 0
+
+
+def _steps(block: str) -> Iterator[tuple[str, str]]:
+    """Yield (command, shown answer) of a block in which commands begin with `$ `."""
+    for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, answer = step.partition("\n")
+        yield command, answer
+
+
+def _stable(text: str) -> str:
+    """Return `text` without what differs from time to time."""
+    for pattern, replacement in _VOLATILE:
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,0 +1,138 @@
+"""The part of an output that an answer shows, and the count of what it leaves out."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shelld_py.engine.excerpt import Cut, Excerpt, SizeCounter, excerpt, pieces
+from shelld_py.engine.output import OutputLog
+from shelld_py.engine.text import render
+from shelld_py.models import OutputFormat
+from tests.unit.test_text import OUTPUTS
+
+TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW
+MARK = "... [{} omitted] ..."
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for all the logs of this file."""
+    return tmp_path_factory.mktemp("excerpt")
+
+
+def excerpt_of(directory: Path, data: bytes, cut: Cut, form: OutputFormat = TEXT) -> Excerpt:
+    """Return the excerpt of a log with `data`."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 1 << 30).create()
+    log.append(data)
+    found = excerpt(log, len(render(data)), form, cut, MARK)
+    log.close()
+    return found
+
+
+def expected_cut(text: str, cut: Cut) -> str:
+    """Return the first and the last characters of `text` with the mark on a line of its own in between."""
+    head, tail = text[: cut.begin], text[len(text) - cut.end :]
+    line = "" if not head or head.endswith("\n") else "\n"
+    return f"{head}{line}{MARK.format(len(text) - cut.begin - cut.end)}\n{tail}"
+
+
+CUTS = st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(0, 10)).map(
+    lambda sizes: Cut(sizes[0] + sizes[1] + sizes[2], sizes[0], sizes[1])
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=OUTPUTS, cut=CUTS)
+def test_what_is_shown_and_what_is_counted(directory: Path, data: bytes, cut: Cut) -> None:
+    """A text within the maximum is shown whole; else its ends, with the exact number of characters between them."""
+    text = render(data)
+    whole = cut.maximum == 0 or len(text) <= cut.maximum
+    shown = text if whole else expected_cut(text, cut)
+    assert excerpt_of(directory, data, cut) == Excerpt(shown, not whole, len(text))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"".join(b"line %d\n" % number for number in range(200_000)), id="many lines"),
+        pytest.param("ä€😀\n".encode() * 100_000, id="long characters"),
+        pytest.param(("ä€😀" * 100_000).encode(), id="one line of long characters"),
+        pytest.param(b"\x1b[32mok\x1b[0m 10%\r\x1b[Kdone\r\n" * 80_000, id="colours and redraws"),
+        pytest.param(b"x" * 2_000_000, id="one line"),
+        pytest.param(b"\x1b[1m\x1b[0m" * 200_000 + b"visible text in the end\n" * 10, id="mostly invisible"),
+    ],
+)
+@pytest.mark.parametrize("cut", [Cut(100, 40, 60), Cut(100_000, 40_000, 60_000)])
+def test_large_outputs(directory: Path, data: bytes, cut: Cut) -> None:
+    """The end is found without rendering all, and is the same as if all had been rendered."""
+    text = render(data)
+    shown = text if len(text) <= cut.maximum else expected_cut(text, cut)
+    assert excerpt_of(directory, data, cut) == Excerpt(shown, len(text) > cut.maximum, len(text))
+
+
+@pytest.mark.parametrize("data", ["äöü€\n".encode() * 50, b"plain\n" * 50, b"\xff\xfe" * 200, b"\x1b[31mred\r\n" * 40])
+@pytest.mark.parametrize("cut", [Cut(100, 40, 60), Cut(60, 60, 0), Cut(60, 0, 60)])
+def test_raw_outputs_are_counted_as_they_are_shown(directory: Path, data: bytes, cut: Cut) -> None:
+    """What is shown and what is said to be left out are together the whole: no byte twice, none unaccounted for."""
+    found = excerpt_of(directory, data, cut, RAW)
+    head, omitted, tail = re.split(r"\n?\.\.\. \[(-?\d+) omitted\] \.\.\.\n", found.text)
+    text = data.decode("utf-8", "surrogateescape")
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    line_feed = 1 if text.startswith(head + "\n") and head and found.text[len(head) :].startswith("\n...") else 0
+    assert int(omitted) in {len(text) - len(head) - len(tail) - extra for extra in (0, line_feed)}
+
+
+def test_raw_outputs_are_not_rendered(directory: Path) -> None:
+    """Raw is the bytes as they were written; those that are not UTF-8 are surrogates."""
+    found = excerpt_of(directory, b"\x1b[31m\r\n\xff", Cut(0, 0, 0), RAW)
+    assert found == Excerpt("\x1b[31m\r\n\udcff", False, 8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=OUTPUTS, form=st.sampled_from(OutputFormat))
+def test_pieces_join_to_the_whole(directory: Path, data: bytes, form: OutputFormat) -> None:
+    """An answer that is sent piece by piece is the same as one that is sent at once."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 1 << 20).create()
+    log.append(data)
+    whole = render(data) if form is TEXT else data.decode("utf-8", "surrogateescape")
+    assert "".join(pieces(log, form)) == whole
+    log.close()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(OUTPUTS, max_size=4))
+def test_sizes_are_counted_as_the_bytes_come(parts: list[bytes]) -> None:
+    """The counter of a finished run has the length of the text, however the bytes came."""
+    counter = SizeCounter()
+    for part in parts:
+        counter.feed(part)
+    counter.finish()
+    assert counter.size == len(render(b"".join(parts)))
+
+
+def test_a_size_includes_the_unfinished_line() -> None:
+    """A prompt counts as it looks now."""
+    counter = SizeCounter()
+    counter.feed(b"line\n10%\r20")
+    assert counter.size == len("line\n20%")
+
+
+@pytest.mark.parametrize(
+    ("maximum", "begin", "end", "expected"),
+    [
+        (100, 40_000, 60_000, Cut(100, 40, 60)),
+        (200_000, 40_000, 60_000, Cut(200_000, 80_000, 120_000)),
+        (0, 40_000, 60_000, Cut(0, 0, 0)),
+        (10, 0, 0, Cut(10, 5, 5)),
+        (1, 1, 1, Cut(1, 0, 1)),
+    ],
+)
+def test_a_cut_of_another_size_keeps_the_proportion(maximum: int, begin: int, end: int, expected: Cut) -> None:
+    """Beginning and end share what there is."""
+    assert Cut.scaled(maximum, begin, end) == expected

@@ -1,0 +1,453 @@
+"""A shell as a library: `async with Shell(...)`, without HTTP and without a daemon."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shelld_py.config import LimitSettings, OnExit, OutputSettings, ShellSettings
+from shelld_py.engine import processes
+from shelld_py.engine.reaper import Reaper
+from shelld_py.engine.run import Run
+from shelld_py.engine.shell import Shell, ShellContext
+from shelld_py.engine.store import RunStore
+from shelld_py.engine.text import render
+from shelld_py.errors import Conflict, InvalidRequest, RunIdConflict, ShellStartFailed, StdinGap
+from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
+
+AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
+LOGGER = logging.getLogger("tests.unit.shell")
+
+
+def in_shell(directory: Path, test: Callable[[Shell], Awaitable[None]], **settings: Any) -> None:
+    """Run `test` with a shell that was started in `directory`, and end the shell; nothing of it may stay."""
+
+    async def body() -> None:
+        work = directory / "work"
+        work.mkdir()
+        store = RunStore(directory / "data", OutputSettings(), LOGGER)
+        store.open()
+        reaper = Reaper()
+        for pid in processes.children(os.getpid()):
+            reaper.own(pid)
+        context = ShellContext(
+            settings=ShellSettings(
+                **{name: value for name, value in settings.items() if name in vars(ShellSettings())}
+            ),
+            environment={"PATH": os.environ["PATH"], "HOME": str(work), "FROM_HOST": "yes"},
+            directory=str(work),
+            log_directory=directory / "data",
+            log_max=1 << 20,
+            kill_grace=settings.get("kill_grace", 1.0),
+            command_lifetime=settings.get("command_lifetime", 0.0),
+            limits=LimitSettings(),
+            on_breach=lambda _: None,
+            open_files=(1024, 4096),
+            store=store,
+            reaper=reaper,
+            logger=LOGGER,
+        )
+        before = set(processes.children(os.getpid()))
+        async with asyncio.timeout(20):
+            async with Shell("main", context) as shell:
+                assert shell.state is READY
+                await test(shell)
+            assert shell.state is AVAILABLE
+            assert shell.pid is None
+        assert set(processes.children(os.getpid())) <= before
+        store.close()
+
+    asyncio.run(body())
+
+
+async def ran(shell: Shell, text: str, **fields: Any) -> Run:
+    """Run a command to its end."""
+    run = shell.submit(Command(text=text, **fields))
+    await run.wait(10)
+    assert not run.running, output(run)
+    return run
+
+
+def output(run: Run, stream: Stream = Stream.STDOUT) -> str:
+    """Return what a run has written."""
+    log = run.log(stream)
+    assert log is not None
+    return render(log.read(0, 1 << 20).data)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when `condition` is true; the time is bounded by the test's own."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_a_command_and_its_result(tmp_path: Path) -> None:
+    """A run has output, an exit code, a duration; the shell is ready again."""
+
+    async def test(shell: Shell) -> None:
+        run = await ran(shell, "echo hello; (exit 3)", description="greets")
+        assert output(run) == "hello\n"
+        result = run.result(shell.state)
+        assert (result.status, result.cause, result.exit_code) == (RunStatus.COMPLETED, Cause.EXIT, 3)
+        assert (result.session_id, result.description, result.cursor) == ("main", "greets", 6)
+        assert 0 < result.duration < 10
+        assert (shell.state, shell.run, shell.last_run) == (READY, None, run)
+
+    in_shell(tmp_path, test)
+
+
+def test_the_shell_keeps_its_state(tmp_path: Path) -> None:
+    """Variables, directory, functions, aliases and `$?` are there for the next command."""
+
+    async def test(shell: Shell) -> None:
+        await ran(shell, "x=5; mkdir sub; cd sub; f() { echo f$1; }; alias g='echo g'; false")
+        run = await ran(shell, "echo $? $x ${PWD##*/}; f 1; g; echo $FROM_HOST $TERM $PAGER; stty size")
+        assert output(run) == "1 5 sub\nf1\ng\nyes xterm-256color cat\n24 80\n"
+        assert shell.working_directory == str(tmp_path / "work/sub")
+
+    in_shell(tmp_path, test)
+
+
+def test_what_holds_for_one_command_alone(tmp_path: Path) -> None:
+    """Directory, environment and standard input of a command do not stay, and streams can go apart."""
+
+    async def test(shell: Shell) -> None:
+        (tmp_path / "work/sub").mkdir()
+        command = {"directory": "sub", "environment": {"A": "it's"}, "stdin": "in\nput", "streams": Streams.SEPARATE}
+        run = await ran(shell, "pwd; echo $A; cat; echo err >&2", **command)
+        assert output(run) == f"{tmp_path}/work/sub\nit's\nin\nput"
+        assert output(run, Stream.STDERR) == "err\n"
+        run = await ran(shell, "pwd; echo ${A-none}; [ -t 0 ] && echo terminal; echo err >&2")
+        assert output(run) == f"{tmp_path}/work\nnone\nterminal\nerr\n"
+        assert run.log(Stream.STDERR) is None
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize("command", ["exit 4", "set -e; (exit 4)", "trap 'echo bye' EXIT; exit 4"])
+def test_exit_ends_the_run_and_not_the_shell(tmp_path: Path, command: str) -> None:
+    """With `on_exit = restore` variables and directory are as they were, and the pid too."""
+
+    async def test(shell: Shell) -> None:
+        pid = shell.pid
+        await ran(shell, "x=(1 2); cd /; f() { echo f; }")
+        run = await ran(shell, command)
+        assert run.ending is not None
+        assert (run.ending.status, run.ending.exit_code, run.ending.restored) == (RunStatus.COMPLETED, 4, True)
+        assert output(run).removeprefix("exit\n") == ("bye\n" if "trap" in command else "")
+        assert shell.state is READY
+        assert output(await ran(shell, "echo ${x[1]} $PWD; f; true; echo $-")).startswith("2 /\nf\n")
+        assert shell.pid == pid
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "code"),
+    [
+        ("exit 4", Cause.SHELL_EXITED, 4),
+        ("exec true", Cause.SHELL_REPLACED, 0),
+        ("kill -9 $$", Cause.SHELL_CRASHED, 137),
+    ],
+)
+def test_the_end_of_the_shell(tmp_path: Path, command: str, cause: Cause, code: int) -> None:
+    """The run is lost, the shell unrecoverable, and a recycle makes it ready again, as it was in the beginning."""
+
+    async def test(shell: Shell) -> None:
+        run = await ran(shell, command)
+        assert run.ending is not None
+        assert (run.ending.status, run.ending.cause, run.ending.exit_code) == (RunStatus.LOST, cause, code)
+        await until(lambda: shell.state is UNRECOVERABLE)
+        assert shell.pid is None
+        assert shell.working_directory is None
+        with pytest.raises(Conflict, match="must be recycled"):
+            shell.submit(Command(text="true"))
+        await shell.recycle()
+        assert shell.state is READY
+        assert output(await ran(shell, "pwd")) == f"{tmp_path}/work\n"
+
+    in_shell(tmp_path, test, on_exit=OnExit.END)
+
+
+def test_requests_in_the_wrong_state(tmp_path: Path) -> None:
+    """They are refused as the table says, and change nothing."""
+
+    async def test(shell: Shell) -> None:
+        with pytest.raises(Conflict, match="already started"):
+            await shell.start(StartupRequest())
+        with pytest.raises(Conflict, match="No command is running"):
+            await shell.write_stdin(b"x", eof=False, offset=None)
+        run = shell.submit(Command(text="read x; echo got $x"))
+        assert shell.state is BUSY
+        with pytest.raises(Conflict, match="busy"):
+            shell.submit(Command(text="true"))
+        await run.wait(10, for_input=True)
+        await shell.write_stdin(b"it\n", eof=False, offset=None)
+        await run.wait(10)
+        assert output(run) == "got it\n"
+        await shell.end("The test is over.")
+        with pytest.raises(Conflict, match="not been started"):
+            shell.submit(Command(text="true"))
+        with pytest.raises(Conflict, match="not been started"):
+            await shell.recycle()
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "a\0b"},
+        {"text": "\ud800"},
+        {"text": "true", "stdin": "\ud800"},
+        {"text": "true", "directory": "/not/there"},
+        {"text": "true", "environment": {"A B": "x"}},
+        {"text": "true", "environment": {"A": "x\0"}},
+    ],
+)
+def test_commands_that_cannot_be_run(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """They are refused before anything begins, and the shell stays ready."""
+
+    async def test(shell: Shell) -> None:
+        with pytest.raises(InvalidRequest):
+            shell.submit(Command(**fields))
+        assert shell.state is READY
+        assert shell.last_run is None
+
+    in_shell(tmp_path, test)
+
+
+def test_a_run_id_that_is_taken(tmp_path: Path) -> None:
+    """The command is not run a second time, and the shell stays ready."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="echo x >>count"), "mine")
+        await run.wait(10)
+        with pytest.raises(RunIdConflict):
+            shell.submit(Command(text="echo x >>count"), "mine")
+        assert shell.state is READY
+        assert (tmp_path / "work/count").read_text() == "x\n"
+
+    in_shell(tmp_path, test)
+
+
+def test_typing(tmp_path: Path) -> None:
+    """A command that waits for input is seen to wait; a repeat with its offset is typed once; EOF ends the input."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="cat"))
+        await run.wait(10, for_input=True)
+        assert run.awaiting_input
+        assert await shell.write_stdin(b"one\n", eof=False, offset=0) == 4
+        assert await shell.write_stdin(b"one\ntwo", eof=False, offset=0) == 7
+        with pytest.raises(StdinGap, match="7 bytes"):
+            await shell.write_stdin(b"x", eof=False, offset=9)
+        await shell.write_stdin(b"", eof=True, offset=None)
+        await run.wait(10)
+        assert output(run) == "one\ntwo"
+
+    in_shell(tmp_path, test)
+
+
+def test_typing_ahead(tmp_path: Path) -> None:
+    """What is typed as soon as the run has been submitted, before it reads, is accepted and not lost."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="read -t 0.5 x; echo got $x"))
+        assert await shell.write_stdin(b"it\n", eof=False, offset=0) == 3
+        await run.wait(10)
+        assert output(run) == "got it\n"
+
+    in_shell(tmp_path, test)
+
+
+def test_killing(tmp_path: Path) -> None:
+    """A kill ends what runs, keeps the shell, and leaves a result that says so."""
+
+    async def test(shell: Shell) -> None:
+        pid = shell.pid
+        run = shell.submit(Command(text="echo begun; sleep 60; echo not reached"))
+        await until(lambda: output(run) == "begun\n")
+        killed = await shell.kill()
+        assert (killed.run, killed.killed, killed.state) == (run.run_id, True, READY)
+        assert run.ending is not None
+        assert (run.ending.status, run.ending.cause, run.ending.error) == (
+            RunStatus.KILLED,
+            Cause.KILLED,
+            "Killed by request.",
+        )
+        assert output(run).rstrip("\n") == "begun"
+        assert output(await ran(shell, "echo $$")) == f"{pid}\n"
+        nothing = await shell.kill()
+        assert (nothing.run, nothing.killed) == (None, False)
+
+    in_shell(tmp_path, test)
+
+
+def test_killing_what_ignores_interrupts(tmp_path: Path) -> None:
+    """After the grace period all that the command started is killed, in whatever session it is."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="(trap '' INT TERM; echo begun; setsid sleep 60 & sleep 61)"))
+        await until(lambda: "begun" in output(run) and len(list(processes.descendants(shell.pid or 0))) == 3)
+        below = list(processes.descendants(shell.pid or 0))
+        await shell.kill()
+        assert run.status is RunStatus.KILLED
+        await until(lambda: not any(processes.still_alive(stat) for stat in below))
+        assert shell.state is READY
+
+    in_shell(tmp_path, test, kill_grace=0.1)
+
+
+def test_one_signal(tmp_path: Path) -> None:
+    """It goes to the foreground, and the command may do with it what it likes."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(
+            Command(text="bash -c \"trap 'echo usr1; exit 5' USR1; echo begun; while :; do sleep 0.01; done\"")
+        )
+        await until(lambda: output(run) == "begun\n")
+        assert (await shell.kill(signal.SIGUSR1)).killed
+        await run.wait(10)
+        assert run.ending is not None
+        assert (run.ending.exit_code, run.ending.cause) == (5, Cause.EXIT)
+        assert output(run).endswith("usr1\n")
+
+    in_shell(tmp_path, test)
+
+
+def test_a_lifetime(tmp_path: Path) -> None:
+    """A command that runs longer than it may is killed, and the error names the setting."""
+
+    async def test(shell: Shell) -> None:
+        run = await ran(shell, "sleep 60")
+        assert run.ending is not None
+        assert (run.ending.status, run.ending.cause) == (RunStatus.KILLED, Cause.LIFETIME)
+        assert run.ending.error == "Killed: it ran longer than timeout.command_lifetime, which is 200ms."
+
+    in_shell(tmp_path, test, command_lifetime=0.2)
+
+
+def test_a_wait_that_ends_before_the_command(tmp_path: Path) -> None:
+    """Nothing happens to the command; whoever waits again gets its end."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="echo begun; read; echo done"))
+        await run.wait(0.05)
+        assert run.running
+        assert run.result(shell.state).status is RunStatus.RUNNING
+        await shell.write_stdin(b"\n", eof=False, offset=None)
+        await asyncio.gather(run.wait(10), run.wait(10))
+        assert output(run) == "begun\ndone\n"
+
+    in_shell(tmp_path, test)
+
+
+def test_background_processes(tmp_path: Path) -> None:
+    """They are named in the result, live on, write to their own run's log, and end with the shell."""
+    left: list[processes.ProcessStat] = []
+
+    async def test(shell: Shell) -> None:
+        run = await ran(shell, "{ until [ -e go ]; do sleep 0.01; done; echo late; sleep 60; } & echo early")
+        assert output(run).endswith("early\n")
+        assert len(run.background_pids) >= 1
+        left.extend(stat for pid in run.background_pids if (stat := processes.process_stat(pid)))
+        other = await ran(shell, "echo other")
+        assert output(other) == "other\n"
+        assert other.background_pids == ()
+        (tmp_path / "work/go").touch()
+        await until(lambda: "late\n" in output(run))
+        assert output(other) == "other\n"
+
+    in_shell(tmp_path, test)
+    assert left
+    assert not any(processes.still_alive(stat) for stat in left)
+
+
+def test_recycling_under_a_run(tmp_path: Path) -> None:
+    """The run ends as recycled, all that the shell started is gone, and the new bash is as the first one was."""
+
+    async def test(shell: Shell) -> None:
+        await ran(shell, "x=1; cd /; setsid sleep 60 &")
+        below = list(processes.descendants(shell.pid or 0))
+        assert below
+        pid = shell.pid
+        run = shell.submit(Command(text="echo begun; sleep 60"))
+        await until(lambda: output(run) == "begun\n")
+        await shell.recycle()
+        assert run.ending is not None
+        assert (run.ending.status, run.ending.cause) == (RunStatus.KILLED, Cause.RECYCLED)
+        assert not any(processes.still_alive(stat) for stat in below)
+        assert output(await ran(shell, "echo ${x-none} $PWD")) == f"none {tmp_path}/work\n"
+        assert shell.pid != pid
+
+    in_shell(tmp_path, test)
+
+
+def test_resizing_and_looking(tmp_path: Path) -> None:
+    """A running program sees the new size; foreground and resources tell what goes on."""
+
+    async def test(shell: Shell) -> None:
+        assert shell.foreground is None
+        run = shell.submit(Command(text="read; stty size"))
+        await run.wait(10, for_input=True)
+        shell.resize(50, 132)
+        assert shell.foreground is not None
+        assert shell.foreground.pid == shell.pid
+        assert shell.resources().processes >= 1
+        assert shell.resources().memory_mb > 1
+        await shell.write_stdin(b"\n", eof=False, offset=None)
+        await run.wait(10)
+        assert output(run) == "50 132\n"
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "match"),
+    [
+        (StartupRequest(working_directory="/not/there"), InvalidRequest, "/not/there"),
+        (StartupRequest(environment={"1A": "x"}), InvalidRequest, "1A"),
+    ],
+)
+def test_a_start_that_cannot_be(tmp_path: Path, request_: StartupRequest, error: type[Exception], match: str) -> None:
+    """The shell stays available, and can be started rightly after that, as the request asks."""
+
+    async def test(shell: Shell) -> None:
+        await shell.end("The test begins again.")
+        with pytest.raises(error, match=match):
+            await shell.start(request_)
+        assert shell.state is AVAILABLE
+        await shell.start(StartupRequest(working_directory="/usr", environment={"A": "b"}, rows=10, cols=20))
+        assert output(await ran(shell, "pwd; echo $A; stty size")) == "/usr\nb\n10 20\n"
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize("command", ["/not/there", "/bin/true", "/bin/false -x"])
+def test_a_program_that_is_no_shell(tmp_path: Path, command: str) -> None:
+    """The error names it, nothing of it stays, and the shell is available."""
+
+    async def test(shell: Shell) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(ShellStartFailed, match=command.partition(" ")[0]):
+        in_shell(tmp_path, test, command=command)
+
+
+def test_large_and_binary_output(tmp_path: Path) -> None:
+    """Every byte arrives, before the run ends."""
+
+    async def test(shell: Shell) -> None:
+        run = await ran(shell, "head -c 900000 /dev/zero; printf 'end\\xff'")
+        log = run.log(Stream.STDOUT)
+        assert log is not None
+        assert log.size == 900_004
+        assert log.read(900_000, 10).data == b"end\xff"
+
+    in_shell(tmp_path, test)

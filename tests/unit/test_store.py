@@ -1,0 +1,441 @@
+"""Runs on disk: snapshots, retention, what is found after a crash, and whose directory it is."""
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shelld_py.config import OutputSettings
+from shelld_py.engine.run import Ending, Run
+from shelld_py.engine.store import RunStore, fingerprint
+from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
+from shelld_py.models import Cause, Command, RunStatus, ShellState, Stream, Streams
+
+READY, BUSY = ShellState.READY, ShellState.BUSY
+DONE = Ending(RunStatus.COMPLETED, Cause.EXIT, 0)
+LOGGER = logging.getLogger("tests.unit.store")
+LS = Command(text="ls")
+
+
+@contextmanager
+def open_store(directory: Path, **settings: int) -> Iterator[RunStore]:
+    """Open a store and give its directory free in the end."""
+    store = RunStore(directory, OutputSettings(**settings), LOGGER)
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+async def finished(store: RunStore, data: bytes = b"", run_id: str | None = None, command: Command = LS) -> Run:
+    """Make a run that has written `data` and ended."""
+    run = store.create("main", command, run_id)
+    store.save(run, BUSY)
+    run.append(memoryview(data))
+    run.finish(DONE)
+    await store.seal(run, READY)
+    store.release(run)
+    await asyncio.sleep(0)
+    return run
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `test` in an event loop."""
+    asyncio.run(test())
+
+
+def snapshot_of(directory: Path, run_id: str) -> dict[str, Any]:
+    """Return the snapshot of a run as it lies on the disk."""
+    return json.loads((directory / "runs" / run_id / "snapshot.json").read_text())
+
+
+def run_directories(directory: Path) -> set[str]:
+    """Return the names of the directories of runs; what is kept ready has a name that no run has."""
+    return {path.name for path in (directory / "runs").iterdir() if path.name[0].isalnum()}
+
+
+def test_files_of_a_run(tmp_path: Path) -> None:
+    """While a run goes on there is a snapshot that says so, and its output; at its end a snapshot with the result."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = store.create("main", Command(text="ls", streams=Streams.SEPARATE), "r1")
+            store.save(run, BUSY)
+            assert snapshot_of(tmp_path, "r1") | {
+                "status": "running",
+                "state": "busy",
+                "exit_code": None,
+            } == snapshot_of(tmp_path, "r1")
+            run.append(memoryview(b"out\r\n"))
+            run.append_stderr(memoryview(b"err\n"))
+            assert (tmp_path / "runs/r1/output.log").read_bytes() == b"out\r\n"
+            assert (tmp_path / "runs/r1/stderr.log").read_bytes() == b"err\n"
+            run.finish(Ending(RunStatus.COMPLETED, Cause.EXIT, 7))
+            await store.seal(run, READY)
+            store.release(run)
+            found = snapshot_of(tmp_path, "r1")
+            expected = {
+                "status": "completed",
+                "cause": "exit",
+                "exit_code": 7,
+                "cursor": 5,
+                "stdout": None,
+                "stderr": None,
+            }
+            assert found | expected == found
+            assert (found["original_stdout_size"], found["original_stderr_size"]) == (4, 4)
+
+    in_loop(test)
+
+
+def test_nobody_else_can_read_the_files(tmp_path: Path) -> None:
+    """Directories are 0700, files 0600."""
+
+    async def test() -> None:
+        with open_store(tmp_path / "data") as store:
+            await finished(store, b"secret", "r1")
+        for path in (tmp_path / "data").rglob("*"):
+            assert path.stat().st_mode & 0o077 == 0, path
+        assert (tmp_path / "data").stat().st_mode & 0o077 == 0
+
+    in_loop(test)
+
+
+def test_an_ended_run_is_read_from_its_files(tmp_path: Path) -> None:
+    """Result and output are the same before and after memory lets go of the run."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = store.create("main", LS, "r1")
+            run.append(memoryview(b"text\n"))
+            run.finish(DONE)
+            await store.seal(run, READY)
+            before = store.result(store.entry("r1"), READY)
+            store.release(run)
+            entry = store.entry("r1")
+            assert entry.run is None
+            assert store.result(entry, BUSY) == before
+            log = store.log(entry, Stream.STDOUT)
+            assert log is not None
+            assert log.read(0, 100).data == b"text\n"
+            assert store.log(entry, Stream.STDERR) is None
+
+    in_loop(test)
+
+
+def test_a_run_id_is_taken_once(tmp_path: Path) -> None:
+    """A second run with the id is refused, whether the first goes on or has ended; ids of their own are unique."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = store.create("main", LS, "mine")
+            with pytest.raises(RunIdConflict, match="mine"):
+                store.create("main", LS, "mine")
+            run.finish(DONE)
+            await store.seal(run, READY)
+            store.release(run)
+            with pytest.raises(RunIdConflict):
+                store.create("main", LS, "mine")
+            assert len({store.create("main", LS).run_id for _ in range(20)}) == 20
+
+    in_loop(test)
+
+
+def test_runs_that_are_not_there(tmp_path: Path) -> None:
+    """A run that never was, or whose files are gone, is not found."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            with pytest.raises(RunNotFound, match="nothing"):
+                store.entry("nothing")
+            assert store.find("nothing") is None
+            await finished(store, run_id="r1")
+            (tmp_path / "runs/r1/snapshot.json").unlink()
+            with pytest.raises(RunNotFound, match="r1"):
+                store.snapshot(store.entry("r1"))
+
+    in_loop(test)
+
+
+def test_the_newest_ended_runs_are_kept(tmp_path: Path) -> None:
+    """Older ones are forgotten with their files; runs that go on do not count and do not go."""
+
+    async def test() -> None:
+        with open_store(tmp_path, retain_runs=3) as store:
+            going_on = store.create("main", LS, "going-on")
+            store.save(going_on, BUSY)
+            for number in range(8):
+                await finished(store, b"output %d\n" % number, f"r{number}")
+            assert [entry.run_id for entry in store.entries()] == ["r7", "r6", "r5", "going-on"]
+            assert run_directories(tmp_path) == {"r7", "r6", "r5", "going-on"}
+            for number in (5, 6, 7):
+                log = store.log(store.entry(f"r{number}"), Stream.STDOUT)
+                assert log is not None
+                assert log.read(0, 100).data == b"output %d\n" % number
+            going_on.append(memoryview(b"still there"))
+            assert (tmp_path / "runs/going-on/output.log").read_bytes() == b"still there"
+
+    in_loop(test)
+
+
+def test_no_ended_runs_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
+    """`retain_runs = 0` keeps nothing of a run that has been released."""
+
+    async def test() -> None:
+        with open_store(tmp_path, retain_runs=0) as store:
+            await finished(store, b"text", "r1")
+            assert store.entries() == []
+            assert run_directories(tmp_path) == set()
+
+    in_loop(test)
+
+
+def test_a_run_does_not_inherit_the_files_of_one_that_is_gone(tmp_path: Path) -> None:
+    """Whatever is used again on the disk, a new run begins with an empty log and its own snapshot."""
+
+    async def test() -> None:
+        with open_store(tmp_path, retain_runs=1, log_max=800) as store:
+            separate = Command(text="old", streams=Streams.SEPARATE)
+            for number in range(4):
+                run = store.create("main", separate, f"old{number}")
+                run.append(memoryview(b"o" * 2000))
+                run.append_stderr(memoryview(b"e" * 2000))
+                run.finish(DONE)
+                await store.seal(run, READY)
+                store.release(run)
+                await asyncio.sleep(0)
+            run = await finished(store, b"new", "new")
+            log = store.log(store.entry("new"), Stream.STDOUT)
+            assert log is not None
+            assert (log.size, log.read(0, 100).data) == (3, b"new")
+            assert store.log(store.entry("new"), Stream.STDERR) is None
+            assert snapshot_of(tmp_path, "new")["command"] == "ls"
+
+    in_loop(test)
+
+
+def test_deleting_and_clearing(tmp_path: Path) -> None:
+    """A deleted run is gone from memory and disk; clearing leaves what goes on."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            for name in ("a", "b", "c"):
+                await finished(store, run_id=name)
+            going_on = store.create("main", LS, "going-on")
+            store.delete("a")
+            store.delete("not there")
+            assert run_directories(tmp_path) == {"b", "c", "going-on"}
+            store.clear()
+            assert [entry.run_id for entry in store.entries()] == ["going-on"]
+            assert run_directories(tmp_path) == {"going-on"}
+            assert going_on.running
+            await finished(store, b"again", "a")
+            assert store.entry("a").status is RunStatus.COMPLETED
+
+    in_loop(test)
+
+
+def test_a_restarted_daemon_finds_the_runs(tmp_path: Path) -> None:
+    """Ended runs are as they were, in the order of their start; retention holds for them too."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            for number in range(4):
+                await finished(store, b"text %d" % number, f"r{number}")
+            before = [store.result(store.entry(f"r{number}"), READY) for number in range(4)]
+        with open_store(tmp_path) as store:
+            assert {entry.run_id for entry in store.entries()} == {"r0", "r1", "r2", "r3"}
+            assert [store.result(store.entry(f"r{number}"), READY) for number in range(4)] == before
+            with pytest.raises(RunIdConflict):
+                store.create("main", LS, "r2")
+        with open_store(tmp_path, retain_runs=2) as store:
+            assert len(store.entries()) == 2
+            assert run_directories(tmp_path) == {entry.run_id for entry in store.entries()}
+
+    in_loop(test)
+
+
+def daemon_that_crashes(directory: str, log_max: int, output: bytes, pipe: Connection) -> None:
+    """Begin a run, write `output`, and die without any clean-up."""
+    store = RunStore(Path(directory), OutputSettings(log_max=log_max), LOGGER)
+    store.open()
+    run = store.create("main", Command(text="make", streams=Streams.SEPARATE), "r1")
+    store.save(run, BUSY)
+    run.append(memoryview(output))
+    run.append_stderr(memoryview("ä\n".encode()))
+    pipe.send("ready")
+    os._exit(1)
+
+
+def crash(directory: Path, log_max: int, output: bytes) -> None:
+    """Have another process begin a run and crash."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=daemon_that_crashes, args=(str(directory), log_max, output, there))
+    process.start()
+    assert here.recv() == "ready"
+    process.join()
+    here.close()
+    there.close()
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000])
+def test_a_run_that_was_going_on_when_its_daemon_crashed(tmp_path: Path, size: int) -> None:
+    """The next daemon shows it as lost, with all of its output that a log of that size keeps."""
+    output = b"".join(b"%06d\n" % number for number in range(size))[:size]
+    crash(tmp_path, 800, output)
+    with open_store(tmp_path, log_max=800) as store:
+        result = store.result(store.entry("r1"), READY)
+        assert (result.status, result.cause) == (RunStatus.LOST, Cause.DAEMON_RESTARTED)
+        assert result.error == "The daemon ended while the command was running."
+        assert (result.command, result.exit_code, result.cursor) == ("make", None, size)
+        assert result.original_stderr_size == 2
+        assert not result.awaiting_input
+        log = store.log(store.entry("r1"), Stream.STDOUT)
+        assert log is not None
+        assert log.size == size
+        assert log.read(0, 400).data == output[:400]
+        assert log.read(max(0, size - 200), 1000).data == output[max(0, size - 200) :]
+    assert snapshot_of(tmp_path, "r1")["status"] == "lost"
+    assert not list((tmp_path / "runs/r1").glob("output.log.*"))
+    with open_store(tmp_path, log_max=800) as store:
+        assert store.result(store.entry("r1"), READY) == result
+
+
+def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    """The directory belongs to one daemon as long as it lives, and to the next one after."""
+    with open_store(tmp_path):
+        second = RunStore(tmp_path, OutputSettings(), LOGGER)
+        with pytest.raises(ConfigError, match="is in use by another daemon"):
+            second.open()
+        second.close()
+        with pytest.raises(ConfigError, match=r"server\.data_directory"):
+            RunStore(tmp_path, OutputSettings(), LOGGER).open()
+    with open_store(tmp_path) as store:
+        assert store.entries() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"{}", b'{"run_id": "bad"}', b"\xff\xfe", None],
+    ids=["empty", "torn", "list", "no members", "few members", "bytes", "none"],
+)
+def test_a_snapshot_that_cannot_be_read(
+    tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, its files are removed, and the other runs are there."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            await finished(store, run_id="good")
+            await finished(store, run_id="bad")
+
+    in_loop(test)
+    (tmp_path / "runs/bad/snapshot.json").unlink()
+    if content is not None:
+        (tmp_path / "runs/bad/snapshot.json").write_bytes(content)
+    with caplog.at_level("WARNING", LOGGER.name), open_store(tmp_path) as store:
+        assert [entry.run_id for entry in store.entries()] == ["good"]
+    assert "bad" in caplog.text
+    assert run_directories(tmp_path) == {"good"}
+
+
+def test_the_snapshot_of_another_run(tmp_path: Path) -> None:
+    """A directory that was copied holds no run of its own."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            await finished(store, run_id="r1")
+
+    in_loop(test)
+    (tmp_path / "runs/r2").mkdir()
+    (tmp_path / "runs/r2/snapshot.json").write_bytes((tmp_path / "runs/r1/snapshot.json").read_bytes())
+    with open_store(tmp_path) as store:
+        assert [entry.run_id for entry in store.entries()] == ["r1"]
+    assert run_directories(tmp_path) == {"r1"}
+
+
+def test_a_disk_that_refuses_the_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The result is still known as long as the daemon lives, and the fault is logged."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = store.create("main", LS, "r1")
+            for path in sorted((tmp_path / "runs/r1").iterdir()):
+                path.unlink()
+            (tmp_path / "runs/r1").rmdir()
+            run.finish(DONE)
+            await store.seal(run, READY)
+            store.release(run)
+            assert store.result(store.entry("r1"), READY).status is RunStatus.COMPLETED
+
+    with caplog.at_level("ERROR", LOGGER.name):
+        in_loop(test)
+    assert "r1" in caplog.text
+
+
+def test_a_log_that_was_cut_is_whole_again_on_disk(tmp_path: Path) -> None:
+    """At the end a run has one file for its output, and its snapshot says which offsets it holds."""
+
+    async def test() -> None:
+        with open_store(tmp_path, log_max=800) as store:
+            await finished(store, b"0123456789" * 300, "r1")
+            found = snapshot_of(tmp_path, "r1")
+            (first, last) = found["stdout_extents"]
+            assert first == [0, 400]
+            assert sum(last) == 3000
+            assert (tmp_path / "runs/r1/output.log").stat().st_size == 400 + last[1]
+            log = store.log(store.entry("r1"), Stream.STDOUT)
+            assert log is not None
+            assert log.read(2990, 100).data == b"0123456789"
+            assert not list((tmp_path / "runs/r1").glob("output.log.*"))
+
+    in_loop(test)
+
+
+def test_background_output_after_the_end(tmp_path: Path) -> None:
+    """What a lingering process writes is kept with its run, and none of what was there before is lost."""
+
+    async def test() -> None:
+        with open_store(tmp_path, log_max=800) as store:
+            run = store.create("main", LS, "r1")
+            run.append(memoryview(b"0123456789" * 300))
+            run.finish(DONE)
+            await store.seal(run, READY)
+            run.append(memoryview(b"late" * 75))
+            kept = run.log(Stream.STDOUT).kept  # type: ignore[union-attr]
+            store.save(run, READY)
+            store.release(run)
+            log = store.log(store.entry("r1"), Stream.STDOUT)
+            assert log is not None
+            assert log.size == 3300
+            assert log.read(3000, 1000).data[:4] == b"late"
+            assert log.kept == kept
+
+    in_loop(test)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (Command(text="ls"), True),
+        (Command(text="ls "), False),
+        (Command(text="ls", directory="/"), False),
+        (Command(text="ls", stdin=""), False),
+        (Command(text="ls", environment={"A": "1"}), False),
+        (Command(text="ls", streams=Streams.SEPARATE), False),
+    ],
+)
+def test_fingerprints(other: Command, same: bool) -> None:
+    """Two requests are the same when all that they ask for is; the session counts as well."""
+    assert (fingerprint("main", LS) == fingerprint("main", other)) is same
+    assert fingerprint("main", LS) != fingerprint("s1", LS)
