@@ -22,9 +22,9 @@ from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Run
 from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
-from shelld_py.engine.states import Event, transition
+from shelld_py.engine.states import MESSAGES, Event, transition
 from shelld_py.engine.store import RunStore
-from shelld_py.errors import SessionNotFound
+from shelld_py.errors import SessionNotFound, ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
@@ -101,6 +101,9 @@ class Computer:
         )
         self._shell_version: str | None = None
         self._one_shots: dict[str, Shell] = {}
+        self._starting = asyncio.Lock()
+        self.resetting = False
+        """Whether it is being made new: nothing else may be asked of it meanwhile."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -161,9 +164,12 @@ class Computer:
 
     async def startup(self, request: StartupRequest) -> None:
         """Start the main shell, after its hook."""
-        transition(self.main.state, Event.START)
-        await self._hooks.run(HookName.STARTUP)
-        await self.main.start(request)
+        if self._starting.locked():
+            raise ShellAlreadyStarted(MESSAGES[ShellAlreadyStarted], state=self.main.state.value)
+        async with self._starting:
+            transition(self.main.state, Event.START)
+            await self._hooks.run(HookName.STARTUP)
+            await self.main.start(request)
 
     async def recycle(self, shell: Shell) -> None:
         """Give `shell` a fresh bash; for the main shell, run the hook then."""
@@ -173,10 +179,15 @@ class Computer:
 
     async def reset(self) -> None:
         """Make all new for the next client: no shells, no runs."""
-        await self._end_shells("The daemon was recycled for the next client.")
-        self.store.clear()
-        await self.files.reset()
-        await self._hooks.run(HookName.RECYCLE)
+        self.resetting = True
+        try:
+            await self._end_shells("The daemon was recycled for the next client.")
+            self.main = Shell(MAIN, self._context)
+            self.store.clear()
+            await self.files.reset()
+            await self._hooks.run(HookName.RECYCLE)
+        finally:
+            self.resetting = False
 
     async def end(self) -> None:
         """End every shell and run the last hook."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -92,7 +93,11 @@ class Daemon:
         server = _Server(_server_config(self._application))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
-        self._logger.info("serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._logger.info("serving on %s", address)
+        if self._settings.server.port == 0:
+            sys.stdout.write(f"{address}\n")
+            sys.stdout.flush()
         self._idle.start()
         try:
             waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}
@@ -130,6 +135,7 @@ class Daemon:
         self._logger.error("not stopped within timeout.shutdown, exiting")
         self._computer.reaper.kill_all()
         self._remove_temporary()
+        logging.shutdown()
         os._exit(0)
 
     def _remove_temporary(self) -> None:

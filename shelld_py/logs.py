@@ -13,10 +13,14 @@ from shelld_py.models import utc_timestamp
 LOGGER_NAME = "shelld_py"
 
 
+def _one_line(message: str) -> str:
+    return message.replace("\r", "\\r").replace("\n", "\\n")
+
+
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request = f" [{record.request_id}]" if hasattr(record, "request_id") else ""
-        line = f"{utc_timestamp(record.created)} {record.levelname.lower()}{request} {record.getMessage()}"
+        line = f"{utc_timestamp(record.created)} {record.levelname.lower()}{request} {_one_line(record.getMessage())}"
         return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 

@@ -1,19 +1,31 @@
 """Real daemons for tests: started as a process, spoken to over a real socket."""
 
 import contextlib
+import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
 KEY = "test-key"
 _START_TIMEOUT = 15.0
+_SERVING = re.compile(r"serving on (http://[^\s\"]+)")
+
+
+class Answer(NamedTuple):
+    """What a daemon answered: header names in lower case, repeated headers joined by a comma."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
 class RunningDaemon:
@@ -34,6 +46,24 @@ class RunningDaemon:
     def run(self, command: str, **fields: Any) -> dict[str, Any]:
         """Run a command; return the result."""
         return self.json("POST", "/run", json={"command": command, **fields})
+
+    def start(self, command: str, **fields: Any) -> str:
+        """Start a command without waiting for it; return its run id."""
+        started = self.json("POST", "/run", json={"command": command, "timeout": 0, **fields})
+        assert "run_id" in started, started
+        return started["run_id"]
+
+    def finished(self, run_id: str) -> dict[str, Any]:
+        """Wait for the end of a run; return its result."""
+        result = self.json("GET", f"/runs/{run_id}/wait", params={"timeout": 20})
+        assert result["status"] != "running", result
+        return result
+
+    def ask(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, body: Any = None, key: str | None = None
+    ) -> Answer:
+        """Send one request on a connection of its own, with no header but those given."""
+        return ask(self.url, method, path, headers=headers, body=body, key=key)
 
     def output(self, command: str, **fields: Any) -> bytes:
         """Run a command; return the raw bytes of its output."""
@@ -83,11 +113,13 @@ def running_daemon(
     if config:
         (directory / "config.toml").write_text(config)
         arguments += ["--config", str(directory / "config.toml")]
-    log = directory / "log"
-    with log.open("ab") as stderr:
+    stderr_log = directory / "log"
+    log = directory / overrides["logging__file"] if "logging__file" in overrides else stderr_log
+    before = log.stat().st_size if log.exists() else 0
+    with stderr_log.open("ab") as stderr:
         process = subprocess.Popen(arguments, cwd=work, env=environ, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        url = wait_for(lambda: _address(process, log), _START_TIMEOUT)
+        url = wait_for(lambda: _address(process, log, before, stderr_log), _START_TIMEOUT)
         daemon = RunningDaemon(process, url, log, data)
         yield daemon
         daemon.stop()
@@ -106,8 +138,50 @@ def wait_for(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
     return found
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str | None:
-    text = log.read_text()
-    assert process.poll() is None, text
-    _, found, rest = text.rpartition("serving on ")
-    return rest.split()[0] if found else None
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    *,
+    headers: dict[str, str] | None = None,
+    body: Any = None,
+    key: str | None = None,
+) -> Answer:
+    """Send one request to `url`; `path` goes out as it is, and a body that is an iterator goes out in chunks."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    try:
+        sent = {**({"X-Shell-Key": key} if key is not None else {}), **(headers or {})}
+        connection.request(method, path, body=body, headers=sent, encode_chunked=hasattr(body, "__next__"))
+        answer = connection.getresponse()
+        joined: dict[str, str] = {}
+        for name, value in answer.getheaders():
+            joined[name.lower()] = f"{joined[name.lower()]}, {value}" if name.lower() in joined else value
+        return Answer(answer.status, joined, answer.read())
+    finally:
+        connection.close()
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs: it exists, and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def processes_with(marker: str) -> list[int]:
+    """Return the pids of the processes that have `marker` in their command line."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and int(path.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if marker.encode() in (path / "cmdline").read_bytes() and alive(int(path.name)):
+                    found.append(int(path.name))
+    return found
+
+
+def _address(process: subprocess.Popen[bytes], log: Path, before: int, stderr_log: Path) -> str | None:
+    assert process.poll() is None, stderr_log.read_text()
+    found = _SERVING.search(log.read_text()[before:]) if log.exists() else None
+    return found[1] if found else None

@@ -126,7 +126,7 @@ class Shell:
         async with self._lifecycle:
             target = transition(self.state, Event.START)
             directory = request.working_directory
-            if directory is not None and not Path(directory).is_dir():
+            if directory is not None and not _is_directory(directory):
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             _check_environment(request.environment)
             self._request = request
@@ -145,6 +145,7 @@ class Shell:
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
         run = self._context.store.create(self.session_id, command, run_id)
+        self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         run.working_directory = self.working_directory
         self.run = self.last_run = run
         self._become(target)
@@ -454,7 +455,7 @@ class Shell:
             return None
         base = self.working_directory or self._context.directory
         path = Path(base, directory)
-        if not path.is_dir():
+        if not _is_directory(str(path)):
             raise InvalidRequest(f"directory: {str(path)!r} is not a directory that exists.")
         return str(path)
 
@@ -481,6 +482,13 @@ def _left_behind(pid: int, earlier: list[processes.ProcessStat], started_at: flo
 def _end_once(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except ValueError:  # a NUL, or a surrogate that has no byte
+        return False
 
 
 def _last_output(run: Run) -> bytes:

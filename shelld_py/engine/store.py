@@ -91,11 +91,16 @@ class RunStore:
     def open(self) -> None:
         """Take the directory and find the runs in it; those that were going on are lost now.
 
-        Raises `ConfigError` when another daemon uses the directory.
+        Raises `ConfigError` when another daemon uses the directory, or when it cannot be used.
         """
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock_path.parent.chmod(0o700)
-        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock_path.parent.chmod(0o700)
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"server.data_directory: {self._lock_path.parent} cannot be used: {error.strerror}"
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

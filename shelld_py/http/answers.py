@@ -49,7 +49,9 @@ def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, 
     return Response(content, status, headers, "application/json")
 
 
-async def run_response(result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool) -> Response:
+async def run_response(
+    result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool, directory: str | None = None
+) -> Response:
     """Return the answer for a run as it stands: 200 when it has ended, else 202."""
     running = result.status is RunStatus.RUNNING
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
@@ -77,7 +79,7 @@ async def run_response(result: RunResult, log_of: LogOf, choice: OutputChoice, *
     return Response(
         text.encode("utf-8", "surrogateescape"),
         status,
-        {**headers, **_run_headers(result)},
+        {**headers, **_run_headers(result, directory)},
         text_type(choice.form),
     )
 
@@ -99,7 +101,9 @@ async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, run_id: str,
     return excerpt(log, size, choice.form, choice.cut, mark)
 
 
-def _run_headers(result: RunResult) -> dict[str, str]:
+def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, str]:
+    """Return the headers of a plain answer; `directory` is the working directory with its very bytes."""
+    directory = directory or result.working_directory
     headers = {
         "X-Run-Id": result.run_id,
         "X-Run-Status": result.status.value,
@@ -112,8 +116,8 @@ def _run_headers(result: RunResult) -> dict[str, str]:
         headers["X-Exit-Code"] = str(result.exit_code)
     if result.signal is not None:
         headers["X-Signal"] = str(result.signal)
-    if result.working_directory is not None:
-        headers["X-Working-Directory"] = quote(result.working_directory)
+    if directory is not None:
+        headers["X-Working-Directory"] = quote(directory.encode("utf-8", "surrogateescape"))
     return headers
 
 
@@ -121,6 +125,11 @@ def _streamed(
     result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, as_text: bool
 ) -> Response:
     """Return all of a large output without ever holding all of it."""
+    if form is OutputFormat.RAW:
+        sizes = {stream: log.size if (log := log_of(stream)) else 0 for stream in Stream}
+        result = msgspec.structs.replace(
+            result, original_stdout_size=sizes[Stream.STDOUT], original_stderr_size=sizes[Stream.STDERR]
+        )
     if as_text:
         headers = {**headers, **_run_headers(result)}
         body = _text_body(result, log_of, form)

@@ -14,6 +14,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.computer import Computer
+from shelld_py.errors import ShuttingDown
 from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
@@ -91,6 +92,7 @@ class Application:
             repeats.clear()
 
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
+        self._computer = computer
         self._idle = idle
         self._admit = admit
         self.routes = routes(shells, RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer))
@@ -107,5 +109,7 @@ class Application:
         await self._app(scope, receive, send)
 
     def _begin(self) -> None:
+        if self._computer.resetting:
+            raise ShuttingDown("The daemon is being made new for the next client.")
         self._admit()
         self._idle.begin()

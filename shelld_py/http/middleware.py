@@ -6,8 +6,10 @@ import secrets
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.errors import BodyTooLarge, MethodNotAllowed, NotFound, ShelldError
@@ -55,10 +57,9 @@ class RequestLog:
                 await problem_response(known, as_text=as_text)(scope, receive, send_with_id)
         finally:
             if self._logger.isEnabledFor(logging.INFO):
-                self._logger.info(
-                    "%s %s %d %.1f ms", scope["method"], scope["path"], status, 1000 * (time.perf_counter() - started),
-                    extra={"request_id": request_id.decode()},
-                )  # fmt: skip
+                milliseconds = 1000 * (time.perf_counter() - started)
+                what = (scope["method"], quote(scope["path"]), status, milliseconds)
+                self._logger.info("%s %s %d %.1f ms", *what, extra={"request_id": request_id.decode()})
 
     def _default_form(self, scope: Scope) -> Form:
         return Form.TEXT if scope["path"] in self._text_paths else Form.JSON
@@ -119,12 +120,18 @@ class Activity:
                 self._end()
 
 
+def _methods(scope: Scope) -> set[str]:
+    """Return the methods that the path takes: those of all routes that match it."""
+    routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+    return {method for route in routes for method in route.methods or ()}
+
+
 def _known_error(error: Exception, scope: Scope) -> ShelldError | None:
     """Return `error` as one of ours; None when it is a fault."""
     if isinstance(error, ShelldError):
         return error
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(sorted(_methods(scope)))
         return MethodNotAllowed(f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed)
     if isinstance(error, HTTPException):
         return NotFound(f"There is no path {scope['path']}.")

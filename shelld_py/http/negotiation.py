@@ -14,6 +14,7 @@ from shelld_py.models import Request
 from shelld_py.units import parse_duration
 
 _Model = TypeVar("_Model", bound=Request)
+_QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`")
 
 
@@ -40,15 +41,18 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def requested_form(scope: Scope, default: Form) -> Form:
-    """Return the form that `Accept` names first among those that there are (RFC 9110, 12.5.1), or the default."""
+    """Return the form that `Accept` prefers among those that there are (RFC 9110, 12.5.1), or the default."""
     accept = header(scope, b"accept")
     if accept is None or accept == b"*/*":
         return default
+    best, preferred = 0.0, default
     for part in accept.decode("latin-1").lower().split(","):
         media_type, *parameters = (item.strip() for item in part.split(";"))
-        if media_type in _MEDIA_TYPES and not any(re.fullmatch(r"q=0(\.0*)?", item) for item in parameters):
-            return _MEDIA_TYPES[media_type]
-    return default
+        quality = next((match for item in parameters if (match := _QUALITY.fullmatch(item))), None)
+        weight = float(quality[1]) if quality else 1.0
+        if media_type in _MEDIA_TYPES and weight > best:
+            best, preferred = weight, _MEDIA_TYPES[media_type]
+    return preferred
 
 
 def is_json(request: HttpRequest) -> bool:
@@ -73,7 +77,7 @@ def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object]
         return msgspec.convert({**defaults, **msgspec.json.decode(body, type=dict[str, Any])}, model)
     except msgspec.ValidationError as error:
         raise InvalidRequest(_explain(str(error), model)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
 
 

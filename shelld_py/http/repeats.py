@@ -113,11 +113,12 @@ class AnswerRepeats:
         body = await _whole_body(receive)
         target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
         fingerprint = hashlib.blake2b(target.encode() + b"\n" + body, digest_size=16).hexdigest()
-        entry = self._repeats.find(key, fingerprint)
-        if entry and entry.answer:
-            for message in await asyncio.shield(entry.answer):
-                await send(message)
-            return
+        while (entry := self._repeats.find(key, fingerprint)) and entry.answer:
+            messages = await asyncio.shield(entry.answer)
+            for message in messages:
+                await send(dict(message))
+            if messages:
+                return
         await self._perform(key, fingerprint, body, scope, receive, send)
 
     async def _perform(
@@ -147,7 +148,7 @@ class AnswerRepeats:
                 entry.answer.set_result(messages)
             else:
                 self._repeats.discard(key)
-                entry.answer.cancel()
+                entry.answer.set_result([])
 
 
 async def _whole_body(receive: Receive) -> bytes:

@@ -15,12 +15,12 @@ from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
 from shelld_py.engine.store import Entry
-from shelld_py.errors import InvalidRequest, NoRunningCommand
+from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
 from shelld_py.http.answers import OutputChoice, json_response, output_pieces, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
-from shelld_py.models import KillResult, OutputFormat, RunStatus, Stream
+from shelld_py.models import KillResult, OutputFormat, RunResult, RunStatus, Stream
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 _DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -45,7 +45,7 @@ class RunEndpoints:
         if "limit" in fields:
             entries = entries[: integer_field("limit", fields["limit"], 1)]
         results = await asyncio.to_thread(
-            lambda: [self._store.result(entry, self._computer.state_of(entry.session_id)) for entry in entries]
+            lambda: [result for entry in entries if (result := self._result_if_readable(entry))]
         )
         return json_response(results)
 
@@ -98,6 +98,13 @@ class RunEndpoints:
         self._store.delete(entry.run_id)
         return json_response({"run_id": entry.run_id})
 
+    def _result_if_readable(self, entry: Entry) -> RunResult | None:
+        """Return a result; None where somebody has taken the files away."""
+        try:
+            return self._store.result(entry, self._computer.state_of(entry.session_id))
+        except RunNotFound:
+            return None
+
     def _entry(self, request: HttpRequest) -> Entry:
         return self._store.entry(request.path_params["run_id"])
 
@@ -148,7 +155,7 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
     if form is Form.EVENTS:
         logs = [(query.stream, log, query.cursor or 0)] if log else []
         result = lambda: computer.store.result(entry, computer.state_of(entry.session_id))  # noqa: E731
-        events = follow(entry.run or _Ended(), logs, query.form, None, result)
+        events = follow(entry.run or Ended(), logs, query.form, None, result)
         return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
     if log is None:
         reading = Reading(query.cursor or 0, query.cursor or 0, "", 0)
@@ -235,10 +242,10 @@ def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) 
     }
 
 
-class _Ended:
+class Ended:
     """A run of which only the files are left: nothing more will come."""
 
-    running = False
+    running = awaiting_input = timed_out = False
 
     async def changed(self) -> None:
         """There is no news."""

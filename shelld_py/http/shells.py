@@ -25,7 +25,7 @@ from shelld_py.http.negotiation import (
     requested_form,
 )
 from shelld_py.http.repeats import Repeats, idempotency_key
-from shelld_py.http.runs import output_response
+from shelld_py.http.runs import Ended, output_response
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
 from shelld_py.idle import IdleTimer
 from shelld_py.models import (
@@ -105,19 +105,20 @@ class ShellEndpoints:
         def result() -> RunResult:
             return computer.store.result(entry, computer.state_of(entry.session_id))
 
-        if run and form is Form.EVENTS:
-            logs = [(stream, log, 0) for stream in Stream if (log := run.log(stream))]
-            headers = {**EVENT_HEADERS, "X-Run-Id": run.run_id}
-            return StreamingResponse(
-                follow(run, logs, wanted.format, timeout, result), headers=headers, media_type=MEDIA_TYPE
-            )
+        for_input = wanted.on_input is OnInput.RETURN
+        if form is Form.EVENTS:
+            logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
+            headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
+            events = follow(run or Ended(), logs, wanted.format, timeout, result, for_input=for_input)
+            return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
         if run is None:
             return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
-        await run.wait(timeout, for_input=wanted.on_input is OnInput.RETURN)
-        if run.running and not run.awaiting_input:
+        await run.wait(timeout, for_input=for_input)
+        if run.running and not (for_input and run.awaiting_input):
             run.timed_out = True
         final = run.result(computer.state_of(run.session_id))
-        return await run_response(final, run.log, choice, as_text=form is Form.TEXT)
+        directory = run.working_directory
+        return await run_response(final, run.log, choice, as_text=form is Form.TEXT, directory=directory)
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /kill."""
@@ -209,8 +210,11 @@ class ShellEndpoints:
             streams=wanted.streams or streams,
         )
         identity = fingerprint(session_id, command)
-        run_id = self._repeats.run_id(key, identity) or wanted.run_id
+        done_before = self._repeats.run_id(key, identity)
+        run_id = done_before or wanted.run_id
         entry = store.find(run_id) if run_id else None
+        if entry is None and done_before:
+            raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
         if entry is None:
             try:
                 entry = store.entry((await submit(command, wanted.run_id)).run_id)

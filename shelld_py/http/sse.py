@@ -62,6 +62,11 @@ class Followed(Protocol):
     def running(self) -> bool:
         """Whether more may come."""
 
+    awaiting_input: bool
+    """Whether it is seen waiting for terminal input."""
+    timed_out: bool
+    """Whether a wait for it was too short."""
+
     async def changed(self) -> None:
         """Return when there is news."""
 
@@ -103,10 +108,13 @@ async def follow(
     form: OutputFormat,
     timeout: float | None,
     result: Callable[[], RunResult],
+    *,
+    for_input: bool = False,
 ) -> AsyncIterator[bytes]:
     """Yield the events of `run`: the output of `logs` from their cursors on, then the result.
 
-    The result comes when the run has ended, or after `timeout` seconds with the status `running`.
+    The result comes when the run has ended, or with the status `running` after `timeout` seconds or, with
+    `for_input`, when the command waits for input.
     """
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
@@ -118,11 +126,12 @@ async def follow(
                 yield news
         if any(follower.behind for follower in followers):
             continue
-        if ended:
+        if ended or (for_input and run.awaiting_input):
             break
         try:
             async with asyncio.timeout_at(deadline):
                 await run.changed()
         except TimeoutError:
+            run.timed_out = True
             break
     yield event("result", result())
