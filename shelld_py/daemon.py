@@ -107,12 +107,12 @@ class Daemon:
             listener.close()
             self._remove_temporary()
 
-    async def _shut_down(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    async def _shut_down(self, server: _Server, serving: asyncio.Task[None]) -> None:
         self._stopping = True
         self._idle.stop()
         watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
         await self._computer.end()
-        server.should_exit = True
+        server.stop()
         await serving
         watchdog.cancel()
         self._logger.info("stopped")
@@ -144,7 +144,20 @@ class Daemon:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the daemon has its own."""
+    """uvicorn without its signal handlers, and without its clock: it would wake up ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let `serve` return."""
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `stop`."""
+        await self._stopped.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -162,6 +175,7 @@ def _server_config(application: Application) -> uvicorn.Config:
         http="httptools",
         loop="none",
         server_header=False,
+        date_header=False,
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_ANSWERS,

@@ -487,7 +487,7 @@ def _end_once(future: asyncio.Future[None]) -> None:
 def _is_directory(path: str) -> bool:
     try:
         return Path(path).is_dir()
-    except ValueError:  # a NUL, or a surrogate that has no byte
+    except (ValueError, OSError):  # a NUL, a surrogate that has no byte, a name that is too long
         return False
 
 

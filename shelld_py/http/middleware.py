@@ -5,6 +5,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -42,7 +44,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id)]
+                own = [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
+                message["headers"] = [*message["headers"], *own]
             await send(message)
 
         try:
@@ -118,6 +121,11 @@ class Activity:
         finally:
             if admitted:
                 self._end()
+
+
+@lru_cache(maxsize=1)
+def _http_date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()
 
 
 def _methods(scope: Scope) -> set[str]:

@@ -3,6 +3,8 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,28 @@ def impatient_daemon(shared_impatient_daemon: RunningDaemon) -> RunningDaemon:
     """The shared daemon with small limits, with a fresh bash."""
     shared_impatient_daemon.fresh()
     return shared_impatient_daemon
+
+
+@pytest.fixture
+def ready_daemon(shared_daemon: RunningDaemon) -> RunningDaemon:
+    """The shared daemon, ready, with whatever bash it has: for requests that are refused before they reach it."""
+    if shared_daemon.state() != "ready":
+        shared_daemon.fresh()
+    return shared_daemon
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
+    """A function that starts a daemon of the test's own. At the end it is killed, which is quicker than asking it to go."""
+    with ExitStack() as stack:
+        numbers = count(1)
+
+        def start(**options: str) -> RunningDaemon:
+            daemon = stack.enter_context(running_daemon(tmp_path / f"daemon{next(numbers)}", **options))
+            stack.callback(daemon.process.kill)
+            return daemon
+
+        yield start
 
 
 class Gate:

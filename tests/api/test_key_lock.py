@@ -37,9 +37,9 @@ def test_one_of_many_first_keys_wins(start_daemon) -> None:
 
 
 @pytest.mark.parametrize("path", ["/status", "/run", "/runs", "/nowhere", "/health/"])
-def test_key_is_required(daemon: RunningDaemon, path: str) -> None:
+def test_key_is_required(ready_daemon: RunningDaemon, path: str) -> None:
     """Without a key every path but /health answers 401 and says what is missing."""
-    answer = daemon.ask("GET", path, headers={"Accept": "application/json"})
+    answer = ready_daemon.ask("GET", path, headers={"Accept": "application/json"})
     assert answer.status == 401
     assert MISSING in answer.body.decode()
     assert "www-authenticate" in answer.headers
@@ -55,23 +55,23 @@ def test_key_is_required(daemon: RunningDaemon, path: str) -> None:
     ({"X-Shell-Key": "", "Authorization": "Bearer"}, MISSING, "key_required"),
     ({"X-Shell-Key": "wrong", "Authorization": f"Bearer {KEY}"}, MISMATCH, "key_mismatch"),
 ])  # fmt: skip
-def test_wrong_and_missing_keys(daemon: RunningDaemon, headers, message, code) -> None:
+def test_wrong_and_missing_keys(ready_daemon: RunningDaemon, headers, message, code) -> None:
     """A wrong key and a missing one get 401 with the exact message, as text and as a problem document."""
-    assert text_problem(daemon.client.get("/status", headers=headers), 401) == message
-    document = problem(daemon.client.get("/status", headers={**headers, "Accept": "application/json"}), 401, code)
+    assert text_problem(ready_daemon.client.get("/status", headers=headers), 401) == message
+    document = problem(ready_daemon.client.get("/status", headers={**headers, "Accept": "application/json"}), 401, code)
     assert document["detail"] == message
 
 
 @pytest.mark.parametrize("authorization", [f"Bearer {KEY}", f"bearer {KEY}", f"BEARER  {KEY}"])
-def test_bearer_alias(daemon: RunningDaemon, authorization: str) -> None:
+def test_bearer_alias(ready_daemon: RunningDaemon, authorization: str) -> None:
     """`Authorization: Bearer KEY` is as good as X-Shell-Key."""
-    answer = daemon.ask("GET", "/status", headers={"Authorization": authorization})
+    answer = ready_daemon.ask("GET", "/status", headers={"Authorization": authorization})
     assert (answer.status, answer.body) == (200, b"ready")
 
 
-def test_wrong_bearer(daemon: RunningDaemon) -> None:
+def test_wrong_bearer(ready_daemon: RunningDaemon) -> None:
     """A wrong bearer token is refused as a wrong key is."""
-    answer = daemon.ask("GET", "/status", headers={"Authorization": "Bearer nope"})
+    answer = ready_daemon.ask("GET", "/status", headers={"Authorization": "Bearer nope"})
     assert (answer.status, answer.body.decode()) == (401, MISMATCH)
 
 

@@ -163,11 +163,11 @@ def test_preset_key_stays(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("value", ["yes", "", "1", "True"])
-def test_malformed_recycle(daemon: RunningDaemon, value: str) -> None:
+def test_malformed_recycle(ready_daemon: RunningDaemon, value: str) -> None:
     """Anything but true and false is 400, and ends nothing."""
-    assert daemon.client.post(f"/shutdown?recycle={value}").status_code == 400
-    assert daemon.client.post(f"/shutdown?force={value}").status_code == 400
-    assert daemon.state() == "ready"
+    assert ready_daemon.client.post(f"/shutdown?recycle={value}").status_code == 400
+    assert ready_daemon.client.post(f"/shutdown?force={value}").status_code == 400
+    assert ready_daemon.state() == "ready"
 
 
 def test_nothing_slips_in_during_a_reset(start_daemon) -> None:
@@ -328,14 +328,14 @@ def test_rubbish_in_the_data_directory(start_daemon, tmp_path: Path) -> None:
 # --- directories --------------------------------------------------------------------------------------------
 
 
-def test_data_is_private(daemon: RunningDaemon) -> None:
+def test_data_is_private(ready_daemon: RunningDaemon) -> None:
     """The data directory, and everything in it, is the owner's alone."""
-    run_id = daemon.run("umask 000; echo x")["run_id"]
-    directories = [daemon.data, daemon.data / "runs", daemon.data / "runs" / run_id]
+    run_id = ready_daemon.run("umask 000; echo x")["run_id"]
+    directories = [ready_daemon.data, ready_daemon.data / "runs", ready_daemon.data / "runs" / run_id]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
-    files = list((daemon.data / "runs" / run_id).iterdir())
+    files = list((ready_daemon.data / "runs" / run_id).iterdir())
     assert {path.name for path in files} == {"output.log", "snapshot.json"}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in [*files, daemon.data / "lock"]} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in [*files, ready_daemon.data / "lock"]} == {0o600}
 
 
 def test_existing_directory_is_made_private(start_daemon, tmp_path: Path) -> None:

@@ -237,9 +237,9 @@ def test_key_outlives_its_run(start_daemon, key: str, traces: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [255, 256])
-def test_length_of_keys(daemon: RunningDaemon, length: int) -> None:
+def test_length_of_keys(ready_daemon: RunningDaemon, length: int) -> None:
     """An Idempotency-Key has at most 255 bytes."""
-    answer = daemon.client.post("/run", content="true", headers={"Idempotency-Key": "k" * length})
+    answer = ready_daemon.client.post("/run", content="true", headers={"Idempotency-Key": "k" * length})
     assert answer.status_code == (200 if length == 255 else 400)
 
 

@@ -64,18 +64,18 @@ def test_broken_commands_break_only_themselves(daemon: RunningDaemon, form: str,
     None, "application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x", "application/jsonx",
     "text/json", "nonsense",
 ])  # fmt: skip
-def test_raw_body_of_any_content_type(daemon: RunningDaemon, content_type: str | None) -> None:
+def test_raw_body_of_any_content_type(ready_daemon: RunningDaemon, content_type: str | None) -> None:
     """The raw body is the command, whatever Content-Type curl sends."""
     headers = {"Content-Type": content_type} if content_type else {}
-    answer = daemon.ask("POST", "/run", key="test-key", headers=headers, body=b"echo 'a=b%20c&d'")
+    answer = ready_daemon.ask("POST", "/run", key="test-key", headers=headers, body=b"echo 'a=b%20c&d'")
     assert answer.status == 200
     assert answer.body == b"a=b%20c&d\n"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
-def test_json_body(daemon: RunningDaemon, content_type: str) -> None:
+def test_json_body(ready_daemon: RunningDaemon, content_type: str) -> None:
     """A body of type application/json is an object, with or without parameters of the type."""
-    answer = daemon.ask(
+    answer = ready_daemon.ask(
         "POST", "/run", key="test-key", headers={"Content-Type": content_type}, body=b'{"command": "echo x"}'
     )
     assert answer.body == b"x\n"
@@ -92,9 +92,9 @@ def test_run_id(daemon: RunningDaemon, form: str) -> None:
 
 @FORMS
 @pytest.mark.parametrize("timeout", ["500ms", "30s", "5m", "1h30m", "1.5h", 60, 1.5, "60", "2.5", "1000000us"])
-def test_forms_of_durations(daemon: RunningDaemon, form: str, timeout: Any) -> None:
+def test_forms_of_durations(ready_daemon: RunningDaemon, form: str, timeout: Any) -> None:
     """A timeout is a number of seconds or text in Go's form."""
-    assert run(daemon, form, "echo x", timeout=timeout)["stdout"] == "x\n"
+    assert run(ready_daemon, form, "echo x", timeout=timeout)["stdout"] == "x\n"
 
 
 @FORMS
@@ -269,11 +269,13 @@ BAD_FIELDS: list[tuple[str, Any, str]] = [
 
 @FORMS
 @pytest.mark.parametrize(("field", "value", "named"), BAD_FIELDS)
-def test_malformed_fields(daemon: RunningDaemon, tmp_path: Path, form: str, field: str, value: Any, named: str) -> None:
+def test_malformed_fields(
+    ready_daemon: RunningDaemon, tmp_path: Path, form: str, field: str, value: Any, named: str
+) -> None:
     """A field that is unknown or not as it may be is 400 and named, and nothing is run."""
-    document = problem(post_run(daemon, form, f"touch {tmp_path}/ran", **{field: value}), 400, "invalid_request")
+    document = problem(post_run(ready_daemon, form, f"touch {tmp_path}/ran", **{field: value}), 400, "invalid_request")
     assert named in document["detail"]
-    assert daemon.state() == "ready"
+    assert ready_daemon.state() == "ready"
     assert not (tmp_path / "ran").exists()
 
 
@@ -283,23 +285,23 @@ def test_malformed_fields(daemon: RunningDaemon, tmp_path: Path, form: str, fiel
     ("environment", {"A": 1}), ("environment", {"A": None}), ("environment", "A=1"), ("streams", 1), ("format", True),
     ("max_output", "100"), ("max_output", True), ("on_input", 1), ("environment", None), ("format", None),
 ])  # fmt: skip
-def test_json_fields_of_wrong_types(daemon: RunningDaemon, field: str, value: Any) -> None:
+def test_json_fields_of_wrong_types(ready_daemon: RunningDaemon, field: str, value: Any) -> None:
     """A JSON field of a wrong type is 400, and the message names the field."""
     body = {"command": "true", field: value}
-    answer = daemon.client.post("/run", json=body, headers={"Accept": "application/json"})
+    answer = ready_daemon.client.post("/run", json=body, headers={"Accept": "application/json"})
     assert field in problem(answer, 400, "invalid_request")["detail"]
 
 
 @pytest.mark.parametrize("field", ["run_id", "timeout", "directory", "description", "stdin", "max_output", "streams"])
-def test_null_is_as_if_absent(daemon: RunningDaemon, field: str) -> None:
+def test_null_is_as_if_absent(ready_daemon: RunningDaemon, field: str) -> None:
     """A field without a default of its own may be null."""
-    assert daemon.run("echo x", **{field: None})["stdout"] == "x\n"
+    assert ready_daemon.run("echo x", **{field: None})["stdout"] == "x\n"
 
 
 @pytest.mark.parametrize("environment", ["NOVALUE", "=x", ""])
-def test_malformed_environment_parameters(daemon: RunningDaemon, environment: str) -> None:
+def test_malformed_environment_parameters(ready_daemon: RunningDaemon, environment: str) -> None:
     """In a query string a variable is NAME=VALUE."""
-    answer = daemon.client.post("/run", content="true", params={"environment": environment})
+    answer = ready_daemon.client.post("/run", content="true", params={"environment": environment})
     assert "environment" in text_problem(answer, 400)
 
 
@@ -311,11 +313,11 @@ def test_malformed_environment_parameters(daemon: RunningDaemon, environment: st
     b"[" * 5000, b'{"command": "a", "x": ' + b"[" * 5000,
 ])  # fmt: skip
 @pytest.mark.parametrize("query", ["", "?description=x"])
-def test_bad_json(daemon: RunningDaemon, body: bytes, query: str) -> None:
+def test_bad_json(ready_daemon: RunningDaemon, body: bytes, query: str) -> None:
     """A body that is not the JSON object that it should be is 400 with a reason, and never a fault."""
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    problem(daemon.client.post(f"/run{query}", content=body, headers=headers), 400, "invalid_request")
-    assert daemon.state() == "ready"
+    problem(ready_daemon.client.post(f"/run{query}", content=body, headers=headers), 400, "invalid_request")
+    assert ready_daemon.state() == "ready"
 
 
 @pytest.mark.parametrize("path", ["/startup", "/resize", "/stdin"])
@@ -330,31 +332,31 @@ def test_bad_json_elsewhere(daemon: RunningDaemon, path: str, body: bytes) -> No
 
 @FORMS
 @pytest.mark.parametrize("command", ["", " ", "\n\n", "\t \n"])
-def test_empty_command(daemon: RunningDaemon, form: str, command: str) -> None:
+def test_empty_command(ready_daemon: RunningDaemon, form: str, command: str) -> None:
     """A command without anything in it is 400."""
-    assert "command" in problem(post_run(daemon, form, command), 400, "invalid_request")["detail"]
+    assert "command" in problem(post_run(ready_daemon, form, command), 400, "invalid_request")["detail"]
 
 
 @FORMS
 @pytest.mark.parametrize("command", ["\0", "echo a\0b", "true\0"])
-def test_nul_in_a_command(daemon: RunningDaemon, form: str, command: str) -> None:
+def test_nul_in_a_command(ready_daemon: RunningDaemon, form: str, command: str) -> None:
     """NUL in a command is 400: bash could not be given it."""
-    assert "NUL" in problem(post_run(daemon, form, command), 400, "invalid_request")["detail"]
+    assert "NUL" in problem(post_run(ready_daemon, form, command), 400, "invalid_request")["detail"]
 
 
 @pytest.mark.parametrize("parameter", ["colour=red", "timeout=1&nope=1", "command=ls"])
 @pytest.mark.parametrize("body", [{"content": "true"}, {"json": {"command": "true"}}])
-def test_unknown_parameters(daemon: RunningDaemon, parameter: str, body: dict[str, Any]) -> None:
+def test_unknown_parameters(ready_daemon: RunningDaemon, parameter: str, body: dict[str, Any]) -> None:
     """An unknown parameter is 400, and the message names it and those that there are."""
-    line = text_problem(daemon.client.post(f"/run?{parameter}", **body), 400)
+    line = text_problem(ready_daemon.client.post(f"/run?{parameter}", **body), 400)
     assert parameter.rpartition("&")[2].partition("=")[0] in line
     assert "run_id" in line
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "5 s"])
-def test_malformed_timeout_header(daemon: RunningDaemon, value: str) -> None:
+def test_malformed_timeout_header(ready_daemon: RunningDaemon, value: str) -> None:
     """A malformed X-Command-Timeout is 400."""
-    answer = daemon.client.post("/run", content="true", headers={"X-Command-Timeout": value})
+    answer = ready_daemon.client.post("/run", content="true", headers={"X-Command-Timeout": value})
     assert "timeout" in text_problem(answer, 400).lower()
 
 

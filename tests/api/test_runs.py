@@ -48,17 +48,17 @@ def test_filters(daemon: RunningDaemon) -> None:
 @pytest.mark.parametrize(
     "query", ["status=done", "limit=0", "limit=-1", "limit=x", "limit=1e3", "colour=red", "status="]
 )
-def test_malformed_filters(daemon: RunningDaemon, query: str) -> None:
+def test_malformed_filters(ready_daemon: RunningDaemon, query: str) -> None:
     """A filter that is none is 400."""
-    problem(daemon.client.get(f"/runs?{query}"), 400, "invalid_request")
+    problem(ready_daemon.client.get(f"/runs?{query}"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("path", ["", "/output", "/wait"])
-def test_unknown_run(daemon: RunningDaemon, path: str) -> None:
+def test_unknown_run(ready_daemon: RunningDaemon, path: str) -> None:
     """What asks for a run that there is not is 404, with a problem document whatever Accept says."""
     for headers in ({}, {"Accept": "application/json"}):
-        problem(daemon.client.get(f"/runs/no-such-run{path}", headers=headers), 404, "run_not_found")
-    problem(daemon.client.delete("/runs/no-such-run"), 404, "run_not_found")
+        problem(ready_daemon.client.get(f"/runs/no-such-run{path}", headers=headers), 404, "run_not_found")
+    problem(ready_daemon.client.delete("/runs/no-such-run"), 404, "run_not_found")
 
 
 def test_listing_survives_lost_files(daemon: RunningDaemon) -> None:
@@ -205,17 +205,17 @@ def test_wait_ends(daemon: RunningDaemon) -> None:
     "cursor=-1", "cursor=x", "cursor=1.5", "limit=0", "limit=x", "stream=both", "format=html", "wait=soon", "wait=-1",
     "colour=red",
 ])  # fmt: skip
-def test_malformed_reads(daemon: RunningDaemon, query: str) -> None:
+def test_malformed_reads(ready_daemon: RunningDaemon, query: str) -> None:
     """A parameter that is not as it may be is 400."""
-    run_id = daemon.run("true")["run_id"]
-    problem(daemon.client.get(f"/runs/{run_id}/output?{query}"), 400, "invalid_request")
+    run_id = ready_daemon.run("true")["run_id"]
+    problem(ready_daemon.client.get(f"/runs/{run_id}/output?{query}"), 400, "invalid_request")
 
 
 @pytest.mark.parametrize("cursor", [9, 10**6, 10**17])
-def test_cursor_beyond_the_end(daemon: RunningDaemon, cursor: int) -> None:
+def test_cursor_beyond_the_end(ready_daemon: RunningDaemon, cursor: int) -> None:
     """A cursor beyond the end is not an error: there is nothing there."""
-    run_id = daemon.run("echo x")["run_id"]
-    part = read(daemon, run_id, cursor=cursor)
+    run_id = ready_daemon.run("echo x")["run_id"]
+    part = read(ready_daemon, run_id, cursor=cursor)
     assert (part["output"], part["eof"]) == ("", True)
 
 
@@ -265,10 +265,10 @@ def test_wait_for_a_cursor(daemon: RunningDaemon, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("query", ["timeout=soon", "cursor=-1", "max_output=x", "format=html", "colour=red"])
-def test_malformed_waits(daemon: RunningDaemon, query: str) -> None:
+def test_malformed_waits(ready_daemon: RunningDaemon, query: str) -> None:
     """A parameter that is not as it may be is 400."""
-    run_id = daemon.run("true")["run_id"]
-    problem(daemon.client.get(f"/runs/{run_id}/wait?{query}"), 400, "invalid_request")
+    run_id = ready_daemon.run("true")["run_id"]
+    problem(ready_daemon.client.get(f"/runs/{run_id}/wait?{query}"), 400, "invalid_request")
 
 
 # --- delete -------------------------------------------------------------------------------------------------

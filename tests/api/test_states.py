@@ -148,17 +148,17 @@ def test_states_as_json(daemon: RunningDaemon, path: str) -> None:
     ("POST", "/runs", {"GET", "HEAD"}), ("PUT", "/runs/some", {"GET", "HEAD", "DELETE"}),
     ("GET", "/runs/some/kill", {"POST"}), ("POST", "/runs/some/output", {"GET", "HEAD"}),
 ])  # fmt: skip
-def test_wrong_method(daemon: RunningDaemon, method: str, path: str, allowed: set[str]) -> None:
+def test_wrong_method(ready_daemon: RunningDaemon, method: str, path: str, allowed: set[str]) -> None:
     """A wrong method is 405 with a problem document, and Allow lists every method that there is."""
-    answer = daemon.client.request(method, path, headers={"Accept": "application/json"})
+    answer = ready_daemon.client.request(method, path, headers={"Accept": "application/json"})
     problem(answer, 405, "method_not_allowed")
     assert {name.strip() for name in answer.headers["allow"].split(",")} == allowed
 
 
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/run/", "/status/x", "/runs/x/y", "/RUN", "//run", "/%72un/"])
-def test_unknown_path(daemon: RunningDaemon, path: str) -> None:
+def test_unknown_path(ready_daemon: RunningDaemon, path: str) -> None:
     """An unknown path is 404 with a problem document; none is redirected."""
-    answer = daemon.ask("GET", path, key="test-key")
+    answer = ready_daemon.ask("GET", path, key="test-key")
     assert answer.status == 404
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -175,9 +175,9 @@ def test_unknown_path(daemon: RunningDaemon, path: str) -> None:
     ("text/plain;q=0.1, application/json", "application/json"),
     ("application/json;q=0", "text/plain; charset=utf-8"),
 ])  # fmt: skip
-def test_accept(daemon: RunningDaemon, accept: str | None, media_type: str) -> None:
+def test_accept(ready_daemon: RunningDaemon, accept: str | None, media_type: str) -> None:
     """The shell paths answer text, and JSON where Accept names it."""
-    answer = daemon.ask("GET", "/status", key="test-key", headers={"Accept": accept} if accept else {})
+    answer = ready_daemon.ask("GET", "/status", key="test-key", headers={"Accept": accept} if accept else {})
     assert answer.headers["content-type"] == media_type
 
 
@@ -186,14 +186,14 @@ def test_accept(daemon: RunningDaemon, accept: str | None, media_type: str) -> N
     ("", False),
 ])  # fmt: skip
 @pytest.mark.parametrize("path", ["/status", "/health", "/nowhere"])
-def test_request_id(daemon: RunningDaemon, path: str, given: str, kept: bool) -> None:
+def test_request_id(ready_daemon: RunningDaemon, path: str, given: str, kept: bool) -> None:
     """Every answer carries X-Request-Id: the caller's if that is sane, else one of its own."""
-    answer = daemon.ask("GET", path, key="test-key", headers={"X-Request-Id": given})
+    answer = ready_daemon.ask("GET", path, key="test-key", headers={"X-Request-Id": given})
     assert answer.headers["x-request-id"]
     assert (answer.headers["x-request-id"] == given) == kept
 
 
-def test_request_id_of_refusals(daemon: RunningDaemon) -> None:
+def test_request_id_of_refusals(ready_daemon: RunningDaemon) -> None:
     """Refused requests have a request id as well, and each its own."""
-    first, second = (daemon.ask("GET", "/status").headers["x-request-id"] for _ in range(2))
+    first, second = (ready_daemon.ask("GET", "/status").headers["x-request-id"] for _ in range(2))
     assert first != second

@@ -73,12 +73,12 @@ def test_malformed_input(daemon: RunningDaemon, path: str, send: dict[str, Any])
     assert "[right]" in daemon.finished(run_id)["stdout"]
 
 
-def test_nothing_running(daemon: RunningDaemon) -> None:
+def test_nothing_running(ready_daemon: RunningDaemon) -> None:
     """Input with nothing running is 409, for the shell and for a run that has ended."""
-    assert text_problem(daemon.client.post("/stdin", content="x"), 409) == "No command is running."
-    run_id = daemon.run("true")["run_id"]
-    problem(daemon.client.post(f"/runs/{run_id}/stdin", content="x"), 409, "no_running_command")
-    problem(daemon.client.post("/runs/nope/stdin", content="x"), 404, "run_not_found")
+    assert text_problem(ready_daemon.client.post("/stdin", content="x"), 409) == "No command is running."
+    run_id = ready_daemon.run("true")["run_id"]
+    problem(ready_daemon.client.post(f"/runs/{run_id}/stdin", content="x"), 409, "no_running_command")
+    problem(ready_daemon.client.post("/runs/nope/stdin", content="x"), 404, "run_not_found")
 
 
 def test_input_of_an_ended_run_goes_nowhere(daemon: RunningDaemon) -> None:
@@ -178,9 +178,9 @@ def test_status_of_a_busy_shell(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Shell-Key": "wrong"}, {"X-Shell-Key": ""}])
-def test_health(daemon: RunningDaemon, headers: dict[str, str]) -> None:
+def test_health(ready_daemon: RunningDaemon, headers: dict[str, str]) -> None:
     """/health answers without a key, with any key, and to HEAD."""
-    answer = daemon.ask("GET", "/health", headers=headers)
+    answer = ready_daemon.ask("GET", "/health", headers=headers)
     assert (answer.status, answer.body) == (200, b"ok")
-    assert daemon.ask("HEAD", "/health", headers=headers).status == 200
-    assert daemon.client.get("/health", headers=JSON).json() == {"status": "ok"}
+    assert ready_daemon.ask("HEAD", "/health", headers=headers).status == 200
+    assert ready_daemon.client.get("/health", headers=JSON).json() == {"status": "ok"}
