@@ -7,6 +7,7 @@ the data directory is given free. After `timeout.shutdown` the process exits all
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -99,6 +100,7 @@ class Daemon:
             sys.stdout.write(f"{address}\n")
             sys.stdout.flush()
         self._idle.start()
+        gc.freeze()
         try:
             waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +109,7 @@ class Daemon:
             listener.close()
             self._remove_temporary()
 
-    async def _shut_down(self, server: _Server, serving: asyncio.Task[None]) -> None:
+    async def _shut_down(self, server: "_Server", serving: asyncio.Task[None]) -> None:
         self._stopping = True
         self._idle.stop()
         watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
