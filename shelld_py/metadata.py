@@ -78,7 +78,9 @@ def usable_cpus(cgroup: Path = _CGROUP) -> float:
 
 def usable_memory_mb(cgroup: Path = _CGROUP) -> float:
     """Return the memory that can be used, in MiB: that of the machine, cut to the cgroup's limit."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    import psutil
+
+    total: int = psutil.virtual_memory().total
     for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
         limit = next(iter(_words(file)), "max")
         if limit.isdecimal():

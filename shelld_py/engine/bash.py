@@ -25,7 +25,7 @@ import shlex
 import signal
 import struct
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,6 +52,7 @@ _INTERRUPT_KEY: Final = b"\x03"
 _DRIVER_STEP: Final = 0.001
 _START_PATIENCE: Final = 0.05
 _END_PATIENCE: Final = 5.0
+_KILL_PATIENCE: Final = 0.5
 _STOP_LOOKS: Final = 200
 _MEMORY_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved", "scratch")
 
@@ -277,6 +278,20 @@ class Bash:
     def kill(self) -> None:
         """Kill bash itself. What it has started is killed by `aclose`."""
         self._signal_bash(signal.SIGKILL)
+
+    async def kill_started(self, spare: Iterable[int]) -> None:
+        """Kill all that bash has started, apart from the trees of `spare`, and return when it is dead.
+
+        bash is stopped meanwhile: it must not see those that are stopped before they are killed as stopped jobs.
+        """
+        self._signal_bash(signal.SIGSTOP)
+        try:
+            killed = processes.kill_descendants(self.pid, spare=spare)
+            deadline = self._loop.time() + _KILL_PATIENCE
+            while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:
+                await asyncio.sleep(_DRIVER_STEP)
+        finally:
+            self._signal_bash(signal.SIGCONT)
 
     async def end(self) -> None:
         """Kill all that bash has started, then bash, and return when all of it is gone.

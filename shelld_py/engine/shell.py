@@ -180,7 +180,7 @@ class Shell:
         if run.running:
             self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
             earlier = [stat.pid for item in self._lingering for stat in item.alive()]
-            processes.kill_descendants(bash.pid, spare=earlier)
+            await bash.kill_started(earlier)
             run.signals_sent.add(signal.SIGKILL)
             await run.wait(_KILL_PATIENCE)
         if run.running:

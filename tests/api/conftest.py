@@ -45,7 +45,7 @@ def ready_daemon(shared_daemon: RunningDaemon) -> RunningDaemon:
 
 @pytest.fixture
 def start_daemon(tmp_path: Path) -> Iterator[Callable[..., RunningDaemon]]:
-    """A function that starts a daemon of the test's own, which is killed at the end: that is quicker than an orderly end."""
+    """A function that starts a daemon of the test's own. It is killed at the end: quicker than an orderly end."""
     with ExitStack() as stack:
         numbers = count(1)
 
