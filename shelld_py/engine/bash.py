@@ -11,7 +11,7 @@ What can happen while a command runs, and how it is noticed
     - The shell exits: it reports EXITED, and LOOP when it is back. Where it does not come back, it is dead.
     - bash dies or is replaced by another program: the pidfd becomes readable.
     - The command has damaged bash so that it cannot report: `check`, called now and then while the command
-      is silent, finds bash waiting for the bell, and repairs it.
+      is silent, finds bash waiting for the bell, and repairs it (repair.py).
 """
 
 import asyncio
@@ -23,8 +23,6 @@ import resource
 import secrets
 import shlex
 import signal
-import struct
-import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -32,21 +30,17 @@ from typing import Final
 from ptyprocess import PtyProcess
 
 from shelld_py.engine import processes
-from shelld_py.engine.driver import Carried, Driver, Paths, Report, ReportKind, ReportParser
+from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Paths, Report, ReportKind, ReportParser
 from shelld_py.engine.reaper import Reaper
+from shelld_py.engine.repair import DAMAGE, Patient, Repair
 from shelld_py.engine.terminal import Sink, Terminal, set_baseline_modes
-from shelld_py.engine.waiting import blocked_read
 from shelld_py.errors import InvalidRequest, ShellStartFailed
 
 _BOOT_TIMEOUT: Final = 15.0
-_BELL_DESCRIPTOR: Final = 249
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
 _SIGNALLED: Final = 128
 _PIDFD_GETFD: Final = 438
-_DAMAGE: Final = "The command left bash unable to report; its exit status is not known."
-_REPAIR_ATTEMPTS: Final = 3
-_ENOUGH_DESCRIPTORS: Final = 1024
 _STARTUP_OUTPUT: Final = 4096
 _INTERRUPT_KEY: Final = b"\x03"
 _DRIVER_STEP: Final = 0.001
@@ -127,9 +121,7 @@ class Bash:
         self._typed_ahead = bytearray()
         self._over: asyncio.Future[Report | Death] | None = None
         self._reported_exit: int | None = None
-        self._suspicions = 0
-        self._attempts = 0
-        self._damage: str | None = None
+        self._repair: Repair
 
     @classmethod
     async def start(
@@ -249,18 +241,7 @@ class Bash:
         self.terminal.resume()
         if self.stderr_terminal:
             self.stderr_terminal.resume()
-        stat = processes.process_stat(self.pid)
-        if stat and stat.state == "T":
-            self._signal_bash(signal.SIGCONT)
-        reading = blocked_read(self.pid) if self.terminal.foreground_group() == self.pid else None
-        if reading == _BELL_DESCRIPTOR and not _readable_bytes(self._bell_r):
-            self._suspect(self._repair)
-        elif reading == 0 and self._at_prompt():
-            self._suspect(self._ask)
-        elif reading == 0 and (not self._looping.done() or self._lost_pipes()):
-            self._suspect(self._rescue)
-        else:
-            self._suspicions = 0
+        self._repair.look(in_loop=self._looping.done())
 
     def usage(self) -> processes.ProcessStat | None:
         """Return what the kernel says of bash; quicker than `process_stat`, for it is asked for each command."""
@@ -288,7 +269,7 @@ class Bash:
         try:
             killed = processes.kill_descendants(self.pid, spare=spare)
             deadline = self._loop.time() + _KILL_PATIENCE
-            while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:
+            while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(_DRIVER_STEP)
         finally:
             self._signal_bash(signal.SIGCONT)
@@ -346,7 +327,7 @@ class Bash:
                     break
             self._read_reports()
             over = self._over is None or self._over.done()
-            yield not over and not os.path.lexists(f"/proc/{self.pid}/fd/{_BELL_DESCRIPTOR}")
+            yield not over and not os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}")
         finally:
             self._signal_bash(signal.SIGCONT)
 
@@ -426,6 +407,17 @@ class Bash:
             **memory,
         )
         self._driver = Driver(paths, self._tag, restore=self._restore)
+        self._repair = Repair(
+            Patient(
+                pid=self.pid,
+                terminal=self.terminal,
+                driver=self._driver,
+                boot_pipe=self._boot_r,
+                bell_pipe=self._bell_r,
+                send_lines=self._send_lines,
+                send_signal=self._signal_bash,
+            )
+        )
         for path, content in self._driver.files.items():
             name = next(name for name, known in memory.items() if known == path)
             _write_all(self._memory[name], content.encode())
@@ -483,7 +475,7 @@ class Bash:
             return self._died_outcome()
         if not ended.prepared:
             self._stderr_moved = moved_before
-        damage, self._damage = self._damage, None
+        damage, self._repair.damage = self._repair.damage, None
         return Outcome(
             status=None if damage else ended.status,
             restored=ended.kind is ReportKind.EXITED,
@@ -496,7 +488,7 @@ class Bash:
         death = self.death
         assert death is not None
         status = death.exit_code if death.signal is None else _SIGNALLED + death.signal
-        return Outcome(status, death=death, damage=self._damage)
+        return Outcome(status, death=death, damage=self._repair.damage)
 
     async def _clean_up(self, steps: Sequence[str]) -> None:
         """Undo what held for one command alone; the status that the next command sees is kept."""
@@ -512,7 +504,7 @@ class Bash:
             return self.death
         text = _encode(self._driver.command_text(command, self._carried, setup))
         self._over = self._loop.create_future()
-        self._suspicions = self._attempts = 0
+        self._repair.begin()
         _write_all(self._memory["text"], text)
         os.write(self._bell_w, b"\0")
         if self._typed_ahead:
@@ -572,7 +564,7 @@ class Bash:
         if not self._looping.done():
             await asyncio.wait({self._looping}, timeout=_BOOT_TIMEOUT)
             if not self._looping.done():
-                self._damage = _DAMAGE
+                self._repair.damage = DAMAGE
                 self.kill()
                 await self._looping
         return self.death is None
@@ -660,62 +652,6 @@ class Bash:
     def _send_lines(self, lines: bytes) -> None:
         os.write(self._boot_w, lines)
 
-    # --- damage ---------------------------------------------------------------------------------------
-
-    def _suspect(self, mend: Callable[[], None]) -> None:
-        """Act when the same is seen twice in a row; give up when it does not help."""
-        self._suspicions += 1
-        if self._suspicions < 2:
-            return
-        self._suspicions = 0
-        self._attempts += 1
-        if self._attempts > _REPAIR_ATTEMPTS:
-            self.kill()
-            return
-        self._damage = _DAMAGE
-        self._make_room()
-        mend()
-
-    def _repair(self) -> None:
-        """bash listens to the bell and has not reported: its builtins are gone. Bring them back from outside."""
-        self._send_lines(self._driver.repair_lines)
-        self._signal_bash(signal.SIGINT)
-
-    def _ask(self) -> None:
-        """bash reads lines and has not reported: an interrupt fell into the report, or descriptors ran out."""
-        self._send_lines(self._driver.prompt_line)
-
-    def _rescue(self) -> None:
-        """bash has lost the boot pipe (a command closed all descriptors) and reads lines from the terminal."""
-        self.terminal.restore()
-        self.terminal.write(self._driver.rescue_line)
-        self._send_lines(self._driver.prompt_line)
-
-    def _make_room(self) -> None:
-        """Raise bash's own limit of descriptors, where they have run out, so that it can speak again."""
-        soft, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
-        if soft < _ENOUGH_DESCRIPTORS:
-            with contextlib.suppress(OSError, ValueError):
-                resource.prlimit(
-                    self.pid, resource.RLIMIT_NOFILE, (_ENOUGH_DESCRIPTORS, max(hard, _ENOUGH_DESCRIPTORS))
-                )
-
-    def _lost_pipes(self) -> bool:
-        """Whether bash no longer holds the bell pipe: then a read of the terminal is not the user's `read`."""
-        bell = os.fstat(self._bell_r)
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{self.pid}/fd") as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(bell, entry.stat()):
-                        return False
-        return True
-
-    def _at_prompt(self) -> bool:
-        """Whether descriptor 0 of bash is the boot pipe."""
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(self._boot_r), os.stat(f"/proc/{self.pid}/fd/0"))
-        return False
-
 
 def _descriptor_path(descriptor: int) -> str:
     """Return a path by which another process of this user can open what `descriptor` refers to."""
@@ -728,11 +664,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], written)
-
-
-def _readable_bytes(pipe: int) -> int:
-    """Return how much there is to read (FIONREAD, ioctl_tty(2))."""
-    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]  # type: ignore[no-any-return]
 
 
 def _empty(pipe: int) -> None:

@@ -45,6 +45,8 @@ from typing import Final
 
 _FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"Z": 2}
 _LONGEST_TAG: Final = 64
+BELL_DESCRIPTOR: Final = 249
+"""bash's descriptor of the bell pipe: open in the loop, closed while a command is executed."""
 _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
 _UNSET: Final = "\\unset -v __shelld"
