@@ -232,9 +232,11 @@ class Shell:
             self._become(target)
 
     async def end(self, reason: str) -> None:
-        """Kill all that the shell started. The shell is `available` again."""
+        """Kill all that the shell started, and remove its own log. The shell is `available` again."""
         async with self._lifecycle:
             await self._stop_bash(Cause.KILLED, reason)
+            for path in self._context.log_directory.glob(f"{self.session_id}.log*"):
+                path.unlink(missing_ok=True)
             self._become(transition(self.state, Event.END))
 
     async def settled(self) -> None:
