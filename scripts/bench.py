@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import logging
 import os
 import pty
 import statistics
@@ -25,6 +26,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import uvloop
+
+from shelld_py.computer import Computer, Surroundings
+from shelld_py.config import load
+from shelld_py.models import Command, StartupRequest
 
 KEY = "bench"
 HUNDRED_MB = "head -c 100000000 /dev/zero | tr '\\0' x"
@@ -246,6 +253,41 @@ def show_rest(pid: int) -> None:
     print(f"  wake-ups at rest: {(switches(pid) - before) / 5:.1f} a second")
 
 
+def _forget(_data: memoryview) -> None:
+    """Take output and do nothing with it."""
+
+
+async def show_layers(rounds: int, directory: str) -> None:
+    """Measure the layers below HTTP in this process: where the time of a quick command goes."""
+    settings = load(None, {}).settings
+    surroundings = Surroundings(
+        environment=dict(os.environ),
+        working_directory=directory,
+        data_directory=Path(directory, "layers"),
+        open_files=(1024, 4096),
+    )
+    computer = Computer(settings, surroundings, logging.getLogger("bench"))
+    computer.open()
+    await computer.startup(StartupRequest())
+    shell = computer.main
+    bash = shell._bash
+    assert bash is not None
+    seconds: dict[str, list[float]] = {"fence": [], "bash and fence": [], "run with its files": []}
+    for _ in range(rounds):
+        started = time.perf_counter()
+        await bash.terminal.fence()
+        seconds["fence"].append(time.perf_counter() - started)
+        started = time.perf_counter()
+        await bash.execute("true", _forget)
+        seconds["bash and fence"].append(time.perf_counter() - started)
+        started = time.perf_counter()
+        await shell.submit(Command(text="true")).wait(10)
+        seconds["run with its files"].append(time.perf_counter() - started)
+    for name, values in seconds.items():
+        print(f"  {name:18} {percentiles(sorted(values))}")
+    await computer.end()
+
+
 def show_files(port: int, directory: str) -> None:
     """Measure operations on a file of 5 MB, and a directory of 100,000 entries."""
     ours = Connection(port)
@@ -287,6 +329,8 @@ def main(rounds: int) -> None:
             with daemon(directory) as (process, port, _):
                 print("latency over a keep-alive connection")
                 show_latency(rounds, port, 9389)
+                print("layers of `true`, below HTTP")
+                uvloop.run(show_layers(rounds, directory))
                 print("throughput")
                 show_throughput(port)
                 print("memory")

@@ -24,7 +24,7 @@ from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.states import MESSAGES, Event, transition
 from shelld_py.engine.store import RunStore
-from shelld_py.errors import SessionNotFound, ShellAlreadyStarted
+from shelld_py.errors import ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
@@ -124,11 +124,9 @@ class Computer:
         return self._one_shots.get(session_id) or self.sessions.find(session_id)
 
     def state_of(self, session_id: str) -> ShellState:
-        """Return the state of a shell; one that is gone is `available`."""
-        try:
-            return self.shell(session_id).state
-        except SessionNotFound:
-            return ShellState.AVAILABLE
+        """Return the state of a shell, without touching its idle time; one that is gone is `available`."""
+        shell = self.main if session_id == MAIN else self._one_shots.get(session_id) or self.sessions.peek(session_id)
+        return shell.state if shell else ShellState.AVAILABLE
 
     def shells(self) -> list[Shell]:
         """Return all shells."""

@@ -261,7 +261,7 @@ class Driver:
         paths = self._paths
         return (
             f" \\builtin . {paths.loop}; \\builtin mapfile -d '' -O 1000000000 -c 1 -u 249 -C \"$__shelld\" DIRSTACK"
-            f" <{paths.terminal} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}\n"
+            f" 0<>{paths.terminal} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}\n"
         ).encode() + self.prompt_line
 
     @property

@@ -112,10 +112,15 @@ class TreeUsage:
     processes: int
 
 
+def tree(pid: int) -> list[ProcessStat]:
+    """Return `pid` and all that lives below it."""
+    root = process_stat(pid)
+    return [root, *descendants(pid)] if root else []
+
+
 def tree_usage(pid: int) -> TreeUsage:
     """Return what `pid` and its descendants use now, the CPU time of those that have ended included."""
-    root = process_stat(pid)
-    members = [root, *descendants(pid)] if root else []
+    members = tree(pid)
     return TreeUsage(
         cpu_seconds=sum(stat.cpu_seconds + stat.reaped_cpu_seconds for stat in members),
         memory=sum(stat.memory for stat in members),

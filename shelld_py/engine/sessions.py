@@ -8,10 +8,15 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from shelld_py.engine.shell import Shell
 from shelld_py.errors import SessionNotFound, TooManySessions
 from shelld_py.models import ShellState, StartupRequest
+
+
+_BUSY_PAUSE: Final = 1.0
+"""Seconds after which a session that had expired, but for a run going on, is looked at again."""
 
 
 @dataclass(slots=True)
@@ -55,7 +60,7 @@ class Sessions:
         try:
             await session.shell.start(request)
         except BaseException:
-            del self._sessions[session_id]
+            self._sessions.pop(session_id, None)
             raise
         self._watch(session)
         return session.shell
@@ -68,13 +73,19 @@ class Sessions:
         session.last_used = time.monotonic()
         return session.shell
 
+    def peek(self, session_id: str) -> Shell | None:
+        """Return a session's shell, if it is open, without touching its idle time."""
+        session = self._sessions.get(session_id)
+        return session.shell if session else None
+
     def shells(self) -> list[Shell]:
         """Return all shells, oldest first."""
         return [session.shell for session in self._sessions.values()]
 
     def expires_at(self, session_id: str) -> float | None:
-        """Return the Unix time at which a session ends if nothing is asked of it; None for never."""
-        remaining = self._remaining(self._sessions[session_id])
+        """Return the Unix time at which a session ends if nothing is asked of it; None for never, or not one."""
+        session = self._sessions.get(session_id)
+        remaining = self._remaining(session) if session else None
         return None if remaining is None else time.time() + remaining
 
     async def close(self, session_id: str, reason: str) -> None:
@@ -108,7 +119,9 @@ class Sessions:
         remaining = self._remaining(session)
         if session.shell.state is ShellState.BUSY:
             session.last_used = time.monotonic()
-        elif remaining is not None and remaining <= 0:
+            session.timer = asyncio.get_running_loop().call_later(_BUSY_PAUSE, self._look, session)
+            return
+        if remaining is not None and remaining <= 0:
             self.close_soon(session.shell.session_id, "The session has expired.")
             return
         self._watch(session)

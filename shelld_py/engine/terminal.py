@@ -40,8 +40,8 @@ _BUFFER_SIZE: Final = 64 * 1024
 _READ_SIZE: Final = 4096
 _SHORT_READ: Final = 2048
 """A read that gives less has emptied the terminal. Should it not have, the event loop tells at once."""
-_BURST: Final = 2
-"""Full buffers that are read before other events get their turn: about 2 ms."""
+_BURST: Final = 4
+"""Full buffers that are read before other events get their turn: about 4 ms."""
 
 _IFLAG, _OFLAG, _LFLAG, _CC = 0, 1, 3, 6
 

@@ -2,12 +2,11 @@
 
 The only timer of a shell, and only while a run goes on. The first look comes a tenth of a second after the
 start, so that quick commands are never looked at; then the pauses grow, but stay short enough that a
-command which waits for input is recognised within a second. That takes two looks in a row between which it
-neither wrote nor used CPU time.
+command which waits for input is recognised within a second. That takes two looks in a row between which
+nothing was written and the foreground used no CPU time.
 """
 
 import asyncio
-from itertools import chain
 from typing import Final
 
 from shelld_py.engine import processes
@@ -16,7 +15,7 @@ from shelld_py.engine.run import Run
 from shelld_py.engine.waiting import waits_for_terminal
 
 _FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 0.4
+_LONGEST_PAUSE: Final = 0.3
 _GROWTH: Final = 1.3
 
 
@@ -47,23 +46,22 @@ class RunWatch:
     def _look(self) -> None:
         self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE)
         self._timer = self._loop.call_later(self._pause, self._look)
-        usage = processes.tree_usage(self._bash.pid)
-        self._run.peak_memory = max(self._run.peak_memory, usage.memory)
-        now = (sum(log.size for log in self._run.logs), usage.cpu_seconds)
+        members = processes.tree(self._bash.pid)
+        self._run.peak_memory = max(self._run.peak_memory, sum(stat.memory for stat in members))
+        group = self._bash.terminal.foreground_group()
+        in_front = sum(stat.cpu_seconds for stat in members if stat.group == group)
+        now = (sum(log.size for log in self._run.logs), in_front)
         still, self._before = now == self._before, now
         if not still:
             self._waited = False
             self._run.mark_awaiting_input(False)
             return
         self._bash.check()
-        waits = self._waits()
+        waits = waits_for_terminal(
+            group,
+            (stat.pid for stat in members),
+            self._bash.terminal.device_number,
+            line_mode=self._bash.terminal.line_mode,
+        )
         self._run.mark_awaiting_input(waits and self._waited)
         self._waited = waits
-
-    def _waits(self) -> bool:
-        terminal = self._bash.terminal
-        group = terminal.foreground_group()
-        below = (stat.pid for stat in processes.descendants(self._bash.pid))
-        return waits_for_terminal(
-            group, chain([self._bash.pid], below), terminal.device_number, line_mode=terminal.line_mode
-        )

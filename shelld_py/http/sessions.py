@@ -6,6 +6,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from shelld_py.computer import Computer
+from shelld_py.engine.shell import Shell
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import json_body, query_fields
 from shelld_py.models import StartupRequest, utc_timestamp
@@ -26,13 +27,11 @@ class SessionEndpoints:
         """GET /sessions: the main shell first."""
         query_fields(request, ())
         computer = self._computer
-        return json_response(
-            [self._described(shell.session_id) for shell in [computer.main, *computer.sessions.shells()]]
-        )
+        return json_response([self._described(shell) for shell in [computer.main, *computer.sessions.shells()]])
 
     async def get_session(self, request: HttpRequest) -> Response:
         """GET /sessions/ID."""
-        return json_response(self._described(request.path_params["session_id"]))
+        return json_response(self._described(self._computer.shell(request.path_params["session_id"])))
 
     async def close(self, request: HttpRequest) -> Response:
         """DELETE /sessions/ID."""
@@ -45,10 +44,8 @@ class SessionEndpoints:
         query_fields(request, ())
         return json_response(await self._computer.metadata())
 
-    def _described(self, session_id: str) -> dict[str, object]:
-        shell = self._computer.shell(session_id)
-        is_main = shell is self._computer.main
-        expires_at = None if is_main else self._computer.sessions.expires_at(session_id)
+    def _described(self, shell: Shell) -> dict[str, object]:
+        expires_at = self._computer.sessions.expires_at(shell.session_id)
         return {
             **self._computer.status(shell),
             "created_at": utc_timestamp(shell.created_at),
