@@ -14,7 +14,6 @@ from shelld_py.engine.shell import Shell
 from shelld_py.errors import SessionNotFound, TooManySessions
 from shelld_py.models import ShellState, StartupRequest
 
-
 _BUSY_PAUSE: Final = 1.0
 """Seconds after which a session that had expired, but for a run going on, is looked at again."""
 
