@@ -75,7 +75,6 @@ class Terminal:
         self._baseline = termios.tcgetattr(self._slave)
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
         self._token = b""
-        self._unsent_token = b""
         self._held = b""
         self._behind_fence = b""
         self._passed: asyncio.Future[None] | None = None
@@ -142,13 +141,16 @@ class Terminal:
         if self._passed:
             await asyncio.wait({self._passed})
         self._token = b"\x1b]" + secrets.token_hex(16).upper().encode() + b"\x07"
-        self._unsent_token = self._token
-        self._passed = self._loop.create_future()
+        passed = self._passed = self._loop.create_future()
         self.resume()
-        self._send_token()
+        rest = self._token
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[os.write(self._slave, rest) :]
         self._drain()
-        if self._passed is not None:
-            await self._passed
+        if rest:
+            await asyncio.to_thread(_write_blocking, self.slave_path, rest)
+        if not passed.done():
+            await passed
 
     def write(self, data: bytes) -> None:
         """Type `data`: what the terminal does not take at once is kept and follows when there is room."""
@@ -197,7 +199,6 @@ class Terminal:
             return
         self._loop.remove_reader(self._master)
         self._loop.remove_writer(self._master)
-        self._loop.remove_writer(self._slave)
         os.close(self._slave)
         os.close(self._master)
         self._master = self._slave = -1
@@ -213,8 +214,6 @@ class Terminal:
         for _ in range(_BURST):
             filled, empty = self._fill_buffer()
             passed = bool(filled) and self._hand_on(self._buffer[:filled])
-            if self._unsent_token:
-                self._send_token()
             if empty or passed:
                 return
 
@@ -259,19 +258,10 @@ class Terminal:
         return True
 
     def _pass_fence(self) -> None:
-        self._token = self._unsent_token = self._held = b""
+        self._token = self._held = b""
         passed, self._passed = self._passed, None
         if passed and not passed.done():
             passed.set_result(None)
-
-    def _send_token(self) -> None:
-        """Write what is left of the token; a full terminal is tried again after the next read."""
-        with contextlib.suppress(BlockingIOError):
-            self._unsent_token = self._unsent_token[os.write(self._slave, self._unsent_token) :]
-        if self._unsent_token:
-            self._loop.add_writer(self._slave, self._send_token)
-        else:
-            self._loop.remove_writer(self._slave)
 
     def _type(self) -> None:
         try:
@@ -281,3 +271,18 @@ class Terminal:
             self._loop.add_writer(self._master, self._type)
         else:
             self._loop.remove_writer(self._master)
+
+
+def _write_blocking(path: str, data: bytes) -> None:
+    """Write to the terminal at `path`, waiting for its turn. It is over when the terminal is.
+
+    A program that writes without pause holds the terminal's write lock nearly always (tty_write_lock in the
+    kernel), and a write that may not block hardly ever gets it; one that waits is the next.
+    """
+    with contextlib.suppress(OSError), open(path, "wb", buffering=0, opener=_open_blocking) as terminal:
+        while data:
+            data = data[terminal.write(data) or 0 :]
+
+
+def _open_blocking(path: str, flags: int) -> int:
+    return os.open(path, (flags & ~(os.O_CREAT | os.O_TRUNC)) | os.O_NOCTTY)
