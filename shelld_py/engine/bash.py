@@ -23,9 +23,9 @@ import resource
 import secrets
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from ptyprocess import PtyProcess
 
@@ -83,6 +83,18 @@ class Script:
     text: str
     setup: Sequence[str] = ()
     cleanup: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Execution:
+    """A command on its way through bash, and where what it writes goes."""
+
+    script: Script
+    sink: Sink
+    stderr_sink: Sink | None
+    stdin_file: int
+    begun: bool = False
+    stderr_moved_before: bool = False
 
 
 class Bash:
@@ -182,19 +194,33 @@ class Bash:
 
         `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone.
         """
+        return await self.begin(
+            command, sink, stderr_sink=stderr_sink, directory=directory, environment=environment, stdin=stdin
+        )
+
+    def begin(
+        self,
+        command: str,
+        sink: Sink,
+        *,
+        stderr_sink: Sink | None = None,
+        directory: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Do as `execute` does, but where bash is ready the command runs already when this returns.
+
+        What is awaited is its outcome; it must be awaited in any case.
+        """
         stdin_file = -1
         if stdin is not None:
             stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
             _write_all(stdin_file, _encode(stdin))
-        try:
-            script = self._script(command, directory, environment, stdin_file)
-            outcome = await self._run(script, sink, stderr_sink)
-        finally:
-            if stdin_file >= 0:
-                os.close(stdin_file)
-        if script.cleanup and outcome.prepared and not self.death:
-            await self._clean_up(script.cleanup)
-        return outcome
+        script = self._script(command, directory, environment, stdin_file)
+        execution = _Execution(script, sink, stderr_sink, stdin_file)
+        if self._looping.done() and not self.death and self._drained():
+            self._launch(execution)
+        return self._outcome(execution)
 
     def type(self, data: bytes) -> None:
         """Write `data` to the terminal as if it were typed; before the command begins it is kept for it."""
@@ -207,8 +233,8 @@ class Bash:
     async def interrupt(self) -> bool:
         """Send SIGINT to the foreground process group, unless the command is over by then.
 
-        A group whose leader is still bash is about to become a program, and an interrupt in between is lost:
-        neither bash nor the program gets it. So where that is seen, it is sent once more to the program.
+        A group whose leader is still bash may be about to become a program, and an interrupt in between is
+        lost: neither bash nor the program gets it. So it is sent again to each leader that takes its place.
         """
         first: tuple[int, str] | None = None
         deadline = self._loop.time() + _START_PATIENCE
@@ -218,7 +244,7 @@ class Bash:
                 leader = (group, processes.executable(group))
                 if in_command and leader != first:
                     sent = self.terminal.signal_foreground(signal.SIGINT)
-                    if first or leader[1] != processes.executable(self.pid):
+                    if leader[1] != processes.executable(self.pid):
                         return sent
                     first = leader
                     deadline = self._loop.time() + _START_PATIENCE
@@ -452,30 +478,45 @@ class Bash:
                 ]
         return Script(command, setup, cleanup)
 
-    async def _run(self, script: Script, sink: Sink, stderr_sink: Sink | None) -> Outcome:
-        if not await self._back_in_loop():
-            return self._died_outcome()
+    def _launch(self, execution: _Execution) -> None:
+        """Have bash begin with the command. All that was written before has gone to the idle sink."""
+        execution.begun = True
+        execution.stderr_moved_before = self._stderr_moved
         self.terminal.restore()
         self._unblock()
-        moved_before = self._stderr_moved
-        setup = [*self._stderr_setup(apart=stderr_sink is not None), *script.setup]
-        if self.has_children():
-            await self._fences()
-        self.terminal.sink = sink
+        setup = [*self._stderr_setup(apart=execution.stderr_sink is not None), *execution.script.setup]
+        self.terminal.sink = execution.sink
         if self.stderr_terminal:
-            self.stderr_terminal.sink = stderr_sink or sink
+            self.stderr_terminal.sink = execution.stderr_sink or execution.sink
+        self._ring(execution.script.text, setup)
+
+    async def _outcome(self, execution: _Execution) -> Outcome:
+        """See the command through to its end."""
         try:
-            ended = await self._evaluate(script.text, setup)
-            await self._fences()
+            if not execution.begun:
+                if not await self._back_in_loop():
+                    return self._died_outcome()
+                await self._fences()
+                self._launch(execution)
+            ended = await self._ended(execution.script.text)
+            if isinstance(ended, Death) or ended.kind is not ReportKind.RAN or not self._drained():
+                await self._fences()
         finally:
+            if execution.stdin_file >= 0:
+                os.close(execution.stdin_file)
             self.terminal.sink = self._idle_sink
             if self.stderr_terminal:
                 self.stderr_terminal.sink = self._idle_sink
         if isinstance(ended, Death) or not await self._back_in_loop():
             return self._died_outcome()
         if not ended.prepared:
-            self._stderr_moved = moved_before
+            self._stderr_moved = execution.stderr_moved_before
         damage, self._repair.damage = self._repair.damage, None
+        if execution.script.cleanup and ended.prepared:
+            await self._clean_up(execution.script.cleanup)
+        elif ended.kind is not ReportKind.RAN and self._directory_is_gone():
+            # Each time that it enters the loop, bash complains about it. This command comes behind that.
+            await self._clean_up([":"])
         return Outcome(
             status=None if damage else ended.status,
             restored=ended.kind is ReportKind.EXITED,
@@ -494,22 +535,29 @@ class Bash:
         """Undo what held for one command alone; the status that the next command sees is kept."""
         carried = self._carried
         self.terminal.restore()
-        ended = await self._evaluate(f"{{ {'; '.join(steps)}; }} >|/dev/null 2>&1", ())
+        text = f"{{ {'; '.join(steps)}; }} >|/dev/null 2>&1"
+        self._ring(text, ())
+        ended = await self._ended(text)
         if isinstance(ended, Report) and await self._back_in_loop():
             self._carried = replace(carried, jobs=self._carried.jobs, trap_function=False, exit_trap_set=True)
 
-    async def _evaluate(self, command: str, setup: Sequence[str]) -> Report | Death:
-        """Have bash evaluate `command`; return the report of its end, or how bash died of it."""
-        if self.death:
-            return self.death
+    def _ring(self, command: str, setup: Sequence[str]) -> None:
+        """Have bash evaluate `command`; `_ended` follows."""
         text = _encode(self._driver.command_text(command, self._carried, setup))
         self._over = self._loop.create_future()
+        if self.death:
+            self._end(self.death)
+            return
         self._repair.begin()
-        _write_all(self._memory["text"], text)
+        _write_text(self._memory["text"], text)
         os.write(self._bell_w, b"\0")
         if self._typed_ahead:
             self.terminal.write(bytes(self._typed_ahead))
             self._typed_ahead.clear()
+
+    async def _ended(self, command: str) -> Report | Death:
+        """Return the report of the end of `command`, which is being evaluated, or how bash died of it."""
+        assert self._over is not None
         try:
             ended = await self._over
         finally:
@@ -518,7 +566,7 @@ class Bash:
             self._carried = self._driver.carry(ended, self._carried, command)
             self.directory = self._checked_directory(ended.directory)
             self._previous_directory = ended.previous_directory
-        if len(text) > _LARGE_TEXT:
+        if len(command) > _LARGE_TEXT:
             os.ftruncate(self._memory["text"], 0)
         return ended
 
@@ -554,6 +602,12 @@ class Bash:
             os.close(descriptor)
         self._shared_files.clear()
 
+    def _drained(self) -> bool:
+        """Hand on all that was written; return whether that can be known, as nobody is left who could write."""
+        if self.has_children():
+            return False
+        return self.terminal.drained() and (self.stderr_terminal is None or self.stderr_terminal.drained())
+
     async def _fences(self) -> None:
         await self.terminal.fence()
         if self.stderr_terminal:
@@ -569,6 +623,9 @@ class Bash:
                 await self._looping
         return self.death is None
 
+    def _directory_is_gone(self) -> bool:
+        return (processes.working_directory(self.pid) or "").endswith(" (deleted)")
+
     def _checked_directory(self, claimed: str) -> str:
         """Return `$PWD` where it is the truth, else what the kernel says."""
         physical = processes.working_directory(self.pid)
@@ -582,10 +639,13 @@ class Bash:
     # --- what bash says -------------------------------------------------------------------------------
 
     def _read_reports(self) -> None:
+        """Take what bash has said so far. A read that gives less than it might has emptied the pipe."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._reports_r, _PIPE_READ):
                 for report in self._parser.feed(data):
                     self._take(report)
+                if len(data) < _PIPE_READ:
+                    return
 
     def _take(self, report: Report) -> None:
         if report.kind is ReportKind.RAN:
@@ -661,6 +721,14 @@ def _descriptor_path(descriptor: int) -> str:
 def _write_all(descriptor: int, data: bytes) -> None:
     """Make `data` the content of a memory file."""
     os.ftruncate(descriptor, 0)
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], written)
+
+
+def _write_text(descriptor: int, text: bytes) -> None:
+    """Make `text`, up to the NUL behind it, the content of a memory file: without cutting it first."""
+    data = text + b"\0"
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], written)

@@ -1,9 +1,11 @@
-"""Directories for runs, made before they are needed.
+"""Directories for runs, made before they are needed, and shown when there is something to show.
 
-On a journaling file system each file that is created costs a tenth of a millisecond (ext4, measured), which
-is more than a quick command takes. So one spare directory with its files lies ready, and becomes a run's by
-a rename. It is made after a run has been answered, out of the directory of a run that is no longer kept if
-there is one: then nothing is created or removed at all.
+On a journaling file system each file that is created costs a tenth of a millisecond (ext4, measured), and
+each rename a hundredth, which is more than a quick command takes. So a spare directory with its files lies
+ready. A run takes it as it is; with its first snapshot it is published, by one rename: until then it has a
+name that no run can have, and a directory of such a name is nobody's after a crash. The next spare is made
+after a run has been answered, out of the directory of a run that is no longer kept if there is one: then
+nothing is created or removed at all.
 """
 
 import os
@@ -16,9 +18,9 @@ STDERR_LOG: Final = "stderr.log"
 SNAPSHOT: Final = "snapshot.json"
 NEW_SNAPSHOT: Final = "snapshot.json.new"
 
-_READY_FILES: Final = (OUTPUT_LOG, NEW_SNAPSHOT)
-_SPARE: Final = "+spare"
-"""No run can be called that: see `RunId`."""
+_READY_FILES: Final = (OUTPUT_LOG, SNAPSHOT)
+_PRIVATE: Final = "+"
+"""What the names of unpublished directories begin with. No run can be called that: see `RunId`."""
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -27,42 +29,45 @@ class RunDirectories:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._spare = f"{root}/{_SPARE}"
-        self._ready = False
+        self._made = 0
+        self._spare: str | None = None
+        self._unpublished: dict[str, str] = {}
 
     def path(self, run_id: str) -> str:
         """Return where the files of a run lie."""
-        return f"{self._root}/{run_id}"
+        return self._unpublished.get(run_id) or f"{self._root}/{run_id}"
 
     def take(self, run_id: str) -> None:
         """Make the directory of a run. Raises `OSError`."""
-        self.prepare(None)
-        self._ready = False
-        os.rename(self._spare, self.path(run_id))
+        self._unpublished[run_id] = self._spare or self._made_spare()
+        self._spare = None
+
+    def published(self, run_id: str) -> bool:
+        """Return whether the directory of a run has its own name already."""
+        return run_id not in self._unpublished
 
     def prepare(self, expired: str | None) -> None:
         """Make the spare directory, out of that of the run `expired` if there is one. Raises `OSError`."""
-        if self._ready:
-            if expired is not None:
-                self.remove(expired)
-            return
-        if expired is None or not self._reuse(expired):
-            shutil.rmtree(self._spare, ignore_errors=True)
-            os.mkdir(self._spare, 0o700)
-            for name in _READY_FILES:
-                os.close(os.open(f"{self._spare}/{name}", _WRITE, 0o600))
-        self._ready = True
+        if expired is not None and (self._spare or not self._reused(expired)):
+            self.remove(expired)
+        if self._spare is None:
+            self._spare = self._made_spare()
 
-    def replace_snapshot(self, run_id: str, snapshot: bytes) -> None:
-        """Replace the snapshot of a run, atomically. Raises `OSError`."""
+    def replace_snapshot(self, run_id: str, snapshot: bytes) -> bool:
+        """Replace the snapshot of a run, atomically; return whether that has published its directory.
+
+        Raises `OSError`.
+        """
         path = self.path(run_id)
-        with open(os.open(f"{path}/{NEW_SNAPSHOT}", _WRITE, 0o600), "wb", buffering=0) as file:
-            written = 0
-            while written < len(snapshot):
-                written += file.write(snapshot[written:])
-            if os.fstat(file.fileno()).st_size > written:
-                file.truncate(written)
-        os.rename(f"{path}/{NEW_SNAPSHOT}", f"{path}/{SNAPSHOT}")
+        unpublished = run_id in self._unpublished
+        written_to = f"{path}/{SNAPSHOT if unpublished else NEW_SNAPSHOT}"
+        _write_file(written_to, snapshot)
+        if unpublished:
+            os.rename(path, f"{self._root}/{run_id}")
+            del self._unpublished[run_id]
+        else:
+            os.rename(written_to, f"{path}/{SNAPSHOT}")
+        return unpublished
 
     def read_snapshot(self, run_id: str) -> bytes:
         """Return the snapshot of a run. Raises `OSError`."""
@@ -72,25 +77,51 @@ class RunDirectories:
     def remove(self, run_id: str) -> None:
         """Remove the directory of a run."""
         shutil.rmtree(self.path(run_id), ignore_errors=True)
+        self._unpublished.pop(run_id, None)
 
     def found(self) -> list[str]:
-        """Return the runs that have a directory. What an earlier daemon had made in advance is removed."""
-        shutil.rmtree(self._spare, ignore_errors=True)
-        return os.listdir(self._root)
+        """Return the runs that have a directory. What an earlier daemon had not published is removed."""
+        names = os.listdir(self._root)
+        for name in names:
+            if name.startswith(_PRIVATE):
+                shutil.rmtree(f"{self._root}/{name}", ignore_errors=True)
+        return [name for name in names if not name.startswith(_PRIVATE)]
 
-    def _reuse(self, run_id: str) -> bool:
-        """Make the directory of a run the spare one. Its old snapshot becomes the file for a new one."""
-        path = self.path(run_id)
+    def _next_private(self) -> str:
+        self._made += 1
+        return f"{self._root}/{_PRIVATE}{self._made}"
+
+    def _made_spare(self) -> str:
+        path = self._next_private()
+        os.mkdir(path, 0o700)
+        for name in _READY_FILES:
+            os.close(os.open(f"{path}/{name}", _WRITE, 0o600))
+        return path
+
+    def _reused(self, run_id: str) -> bool:
+        """Make the directory of a run the spare one; its old snapshot is overwritten before it is seen again."""
+        path, private = self.path(run_id), self._next_private()
         try:
             for entry in list(os.scandir(path)):
-                if entry.name == SNAPSHOT:
-                    os.rename(entry.path, f"{path}/{NEW_SNAPSHOT}")
-                elif entry.name != OUTPUT_LOG:
+                if entry.name not in _READY_FILES:
                     os.unlink(entry.path)
-                elif entry.stat().st_size:
+                elif entry.name == OUTPUT_LOG and entry.stat().st_size:
                     os.truncate(entry.path, 0)
-            os.rename(path, self._spare)
+            os.rename(path, private)
         except OSError:
-            self.remove(run_id)
             return False
+        self._spare = private
         return True
+
+
+def _write_file(path: str, content: bytes) -> None:
+    """Make `content` that of a file, without freeing first what it occupies."""
+    descriptor = os.open(path, _WRITE, 0o600)
+    try:
+        written = 0
+        while written < len(content):
+            written += os.write(descriptor, content[written:])
+        if os.fstat(descriptor).st_size > written:
+            os.ftruncate(descriptor, written)
+    finally:
+        os.close(descriptor)

@@ -45,6 +45,8 @@ from typing import Final
 
 _FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"Z": 2}
 _LONGEST_TAG: Final = 64
+_LARGE_REPORT: Final = 65536
+"""Bytes of a report from which on it is read piece by piece rather than when its last record has come."""
 BELL_DESCRIPTOR: Final = 249
 """bash's descriptor of the bell pipe: open in the loop, closed while a command is executed."""
 _IDLE: Final = "idle"
@@ -136,12 +138,15 @@ class ReportParser:
 
     def __init__(self, tag: str) -> None:
         self._tag = tag.encode() + b"\0"
+        self._last_record = self._tag + b"Z\0"
         self._buffer = b""
         self._open: Report | None = None
 
     def feed(self, data: bytes) -> Iterator[Report]:
         """Take the next bytes; yield each report when it is complete."""
         self._buffer += data
+        if self._last_record not in self._buffer and len(self._buffer) < _LARGE_REPORT:
+            return
         while (record := self._next_record()) is not None:
             kind, fields = record
             report = self._open

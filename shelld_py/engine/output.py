@@ -36,11 +36,11 @@ Extents = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class _Piece:
-    """Bytes of the log that lie together in one file: `length` of them, at `at` in `path`."""
+    """Bytes of the log that lie together in one file: `length` of them, at `at` in the file `name`."""
 
     start: int
     length: int
-    path: str
+    name: str
     at: int
 
     @property
@@ -66,13 +66,16 @@ class OutputLog:
     """One output stream of one run. Appended to by one writer, read by any number of readers."""
 
     def __init__(self, path: str, maximum: int) -> None:
-        """Make a log at `path` of `maximum` bytes on disk at the most. `create` or `load` follows."""
-        self._path = path
+        """Make a log at `path` of `maximum` bytes on disk at the most.
+
+        Where there is no such file yet, `create` follows.
+        """
+        self._directory, _, self._name = path.rpartition("/")
         self._segment_size = max(1, maximum // (2 * _SEGMENTS))
         self._head_size = max(1, maximum // 2)
         self._pieces: list[_Piece] = []
         self._segments: list[str] = []
-        self._file = path
+        self._file = self._name
         self._file_length = 0
         self._room = self._head_size
         self._fd = -1
@@ -95,6 +98,7 @@ class OutputLog:
         Raises `OSError` when there is no such file.
         """
         log = cls(path, maximum)
+        name = log._name
         log._file_length = length = Path(path).stat().st_size
         log._head_size = max(log._head_size, length)
         log._room = log._head_size - length
@@ -103,16 +107,20 @@ class OutputLog:
             length = log._head_size = min(length, segments[0][0])
         at = 0
         for start, kept in extents or [(0, length)]:
-            log._pieces.append(_Piece(start, min(kept, length - at), path, at))
+            log._pieces.append(_Piece(start, min(kept, length - at), name, at))
             at += kept
         log._pieces = [piece for piece in log._pieces if piece.length > 0] or log._pieces[:1]
         if log._pieces and length > at:
             log._pieces[-1].length += length - at
         for _, start, segment in segments:
-            log._pieces.append(_Piece(start, Path(segment).stat().st_size, segment, 0))
+            log._pieces.append(_Piece(start, Path(log._path(segment)).stat().st_size, segment, 0))
             log._segments.append(segment)
         log.size = log._pieces[-1].end
         return log
+
+    def move(self, directory: str) -> None:
+        """Take note that the log lies in `directory` now."""
+        self._directory = directory
 
     @property
     def extents(self) -> Extents:
@@ -150,7 +158,7 @@ class OutputLog:
         for piece in self._pieces:
             if offset < piece.end:
                 start = max(offset, piece.start)
-                data = self._read(piece.path, piece.at + start - piece.start, min(limit, piece.end - start))
+                data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
                 return Chunk(start, data, start - offset)
         end = max(offset, self.size)
         return Chunk(end, b"", end - offset)
@@ -165,29 +173,30 @@ class OutputLog:
         self._reset_head()
         joined: list[_Piece] = []
         at = 0
-        with Path(self._path).open("ab") as head:
+        with Path(self._path(self._name)).open("ab") as head:
             for piece in self._pieces:
-                if piece.path != self._path:
-                    with Path(piece.path).open("rb") as segment:
+                if piece.name != self._name:
+                    with Path(self._path(piece.name)).open("rb") as segment:
                         segment.seek(piece.at)
                         _copy(segment.fileno(), head.fileno(), piece.length)
-                joined.append(_Piece(piece.start, piece.length, self._path, at))
+                joined.append(_Piece(piece.start, piece.length, self._name, at))
                 at += piece.length
         self._pieces = joined
 
     @property
     def segmented(self) -> bool:
         """Whether part of the log lies in segments beside the file."""
-        return any(piece.path != self._path for piece in self._pieces)
+        return any(piece.name != self._name for piece in self._pieces)
 
     def discard_segments(self) -> None:
         """Remove the segments of a joined log, once its extents have been recorded."""
         for segment in self._segments:
-            Path(segment).unlink(missing_ok=True)
+            Path(self._path(segment)).unlink(missing_ok=True)
         if self._segments:
             self.close()
             self._segments.clear()
-            self._file, self._file_length, self._room = self._path, Path(self._path).stat().st_size, self._segment_size
+            self._file, self._room = self._name, self._segment_size
+            self._file_length = Path(self._path(self._name)).stat().st_size
             self._head_size = self._file_length + self._room
 
     def close(self) -> None:
@@ -198,25 +207,25 @@ class OutputLog:
 
     def _open(self, flags: int) -> None:
         with contextlib.suppress(OSError):
-            self._fd = os.open(self._file, flags, 0o600)
+            self._fd = os.open(self._path(self._file), flags, 0o600)
 
     def _next_segment(self) -> None:
         self.close()
-        self._file = f"{self._path}.{self._head_size}.{self.size}"
+        self._file = f"{self._name}.{self._head_size}.{self.size}"
         self._file_length = 0
         self._room = self._segment_size
         self._segments.append(self._file)
         if len(self._segments) > _SEGMENTS:
             oldest = self._segments.pop(0)
-            self._pieces = [piece for piece in self._pieces if piece.path != oldest]
-            Path(oldest).unlink(missing_ok=True)
+            self._pieces = [piece for piece in self._pieces if piece.name != oldest]
+            Path(self._path(oldest)).unlink(missing_ok=True)
         self._open(_CREATE)
 
     def _keep(self, part: memoryview) -> None:
         written = self._write(part)
         if written:
             last = self._pieces[-1] if self._pieces else None
-            if last and last.path == self._file and last.end == self.size:
+            if last and last.name == self._file and last.end == self.size:
                 last.length += written
             else:
                 self._pieces.append(_Piece(self.size, written, self._file, self._file_length))
@@ -239,24 +248,32 @@ class OutputLog:
             self._retry_at = self.size + _RETRY_AFTER
         return written
 
-    def _read(self, path: str, at: int, length: int) -> bytes:
-        if path == self._file and self._fd >= 0:
+    def _read(self, name: str, at: int, length: int) -> bytes:
+        if name == self._file and self._fd >= 0:
             return os.pread(self._fd, length, at)
-        with contextlib.suppress(FileNotFoundError), Path(path).open("rb", buffering=0) as file:
-            return os.pread(file.fileno(), length, at)
-        return b""
+        while True:
+            path = self._path(name)
+            try:
+                with open(path, "rb", buffering=0) as file:
+                    return os.pread(file.fileno(), length, at)
+            except FileNotFoundError:
+                if path == self._path(name):
+                    return b""
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
 
     def _reset_head(self) -> None:
         """Cut off what an interrupted `join` may have appended before."""
-        head = max((piece.at + piece.length for piece in self._pieces if piece.path == self._path), default=0)
-        os.truncate(self._path, head)
+        head = max((piece.at + piece.length for piece in self._pieces if piece.name == self._name), default=0)
+        os.truncate(self._path(self._name), head)
 
 
 def _segments_of(path: str) -> list[tuple[int, int, str]]:
-    """Return (head size, offset, path) of each segment beside the log at `path`, in order."""
+    """Return (head size, offset, name) of each segment beside the log at `path`, in order."""
     name = re.compile(re.escape(Path(path).name) + r"\.(\d+)\.(\d+)")
-    matches = [(name.fullmatch(entry.name), entry.path) for entry in os.scandir(Path(path).parent)]
-    return sorted((int(match[1]), int(match[2]), found) for match, found in matches if match)
+    matches = [name.fullmatch(entry) for entry in os.listdir(Path(path).parent)]
+    return sorted((int(match[1]), int(match[2]), match[0]) for match in matches if match)
 
 
 def _copy(source: int, target: int, length: int) -> None:

@@ -14,15 +14,15 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from shelld_py.config import LimitSettings, OnExit, ShellSettings
 from shelld_py.engine import processes
-from shelld_py.engine.bash import Bash, check_command, check_encodable
+from shelld_py.engine.bash import Bash, Outcome, check_command, check_encodable
 from shelld_py.engine.endings import judge
 from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
 from shelld_py.engine.output import OutputLog
@@ -110,6 +110,8 @@ class Shell:
         self._own_log: OutputLog | None = None
         self._stopping = False
         self._stops: set[asyncio.Task[None]] = set()
+        self._usage: processes.ProcessStat | None = None
+        """What bash had used at the end of the last run: it uses nothing between runs, but for its children's sake."""
         self._last_usage = (time.monotonic(), processes.TreeUsage(0.0, 0, 0))
 
     async def __aenter__(self) -> Self:
@@ -145,11 +147,26 @@ class Shell:
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
         run = self._context.store.create(self.session_id, command, run_id)
-        self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         run.working_directory = self.working_directory
+        earlier = [stat for item in self._lingering for stat in item.alive()]
+        before = self._usage if self._usage and not self._lingering else bash.usage()
+        try:
+            outcome = bash.begin(
+                command.text,
+                run.append,
+                stderr_sink=run.append_stderr if run.log(Stream.STDERR) else None,
+                directory=directory,
+                environment=command.environment,
+                stdin=command.stdin,
+            )
+        except BaseException:
+            self._context.store.delete(run.run_id)
+            raise
+        # bash works from here on, and what follows is done meanwhile.
         self.run = self.last_run = run
         self._become(target)
-        self._driving = asyncio.get_running_loop().create_task(self._drive(run, bash, directory))
+        self._driving = asyncio.get_running_loop().create_task(self._drive(run, bash, outcome, earlier, before))
+        self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         return run
 
     async def kill(self, number: int | None = None, run: Run | None = None) -> KillResult:
@@ -314,6 +331,7 @@ class Shell:
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
         self._bash = bash
+        self._usage = None
         if bash.death:
             self._bash_died()
 
@@ -346,34 +364,37 @@ class Shell:
 
     def _become(self, state: ShellState) -> None:
         if state is not self.state:
-            self._context.logger.info("shell %s: %s -> %s", self.session_id, self.state, state)
+            of_a_run = {state, self.state} == {ShellState.READY, ShellState.BUSY}
+            level = logging.DEBUG if of_a_run else logging.INFO
+            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, self.state, state)
             self.state = state
 
     # --- runs -----------------------------------------------------------------------------------------
 
-    async def _drive(self, run: Run, bash: Bash, directory: str | None) -> None:
-        """See `run` through to its end, whatever happens."""
+    async def _drive(
+        self,
+        run: Run,
+        bash: Bash,
+        awaited: Coroutine[Any, Any, Outcome],
+        earlier: list[processes.ProcessStat],
+        before: processes.ProcessStat | None,
+    ) -> None:
+        """See `run` through to its end, whatever happens: how it ended is `awaited`.
+
+        `earlier` are the processes that earlier runs left behind, and `before` is what bash had used.
+        """
         store, loop = self._context.store, asyncio.get_running_loop()
-        earlier = [stat for item in self._lingering for stat in item.alive()]
-        before = bash.usage()
         self._watch = RunWatch(run, bash)
         limits = self._context.limits
         limit_watch = None
         if limited(limits):
             limit_watch = LimitWatch(bash.pid, bash.directory, limits, partial(self._limit_broken, run, bash))
-        first_save = loop.call_later(_FIRST_SAVE, store.save, run, self.state)
+        first_save = loop.call_later(_FIRST_SAVE, store.publish, run, self.state)
         limit = self._context.command_lifetime
         lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
         left: list[processes.ProcessStat] = []
         try:
-            outcome = await bash.execute(
-                run.command.text,
-                run.append,
-                stderr_sink=run.append_stderr if run.log(Stream.STDERR) else None,
-                directory=directory,
-                environment=run.command.environment,
-                stdin=run.command.stdin,
-            )
+            outcome = await awaited
             left = [] if outcome.death or not bash.has_children() else _left_behind(bash.pid, earlier, run.started_at)
             ending = judge(
                 outcome,
@@ -408,7 +429,7 @@ class Shell:
 
     def _account(self, run: Run, bash: Bash, before: processes.ProcessStat | None) -> None:
         """Take the CPU time of bash and of what it has waited for since `before`."""
-        after = bash.usage()
+        self._usage = after = bash.usage()
         if before and after:
             run.cpu_seconds = (
                 after.cpu_seconds + after.reaped_cpu_seconds - before.cpu_seconds - before.reaped_cpu_seconds
@@ -504,3 +525,4 @@ def _check_environment(environment: Mapping[str, str]) -> None:
             raise InvalidRequest(f"environment: {name!r} cannot be the name of a variable.")
         if "\0" in value:
             raise InvalidRequest(f"environment: the value of {name} contains a NUL character.")
+        check_encodable(f"environment: the value of {name}", value)

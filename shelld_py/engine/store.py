@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import logging
 import os
-import uuid
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,21 +126,20 @@ class RunStore:
 
     def create(self, session_id: str, command: Command, run_id: str | None = None) -> Run:
         """Make a run with its directory; its snapshot is for `save`. Raises `RunIdConflict` when the id is taken."""
-        run_id = run_id or uuid.uuid4().hex
+        run_id = run_id or secrets.token_hex(16)
         if run_id in self._entries:
             raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
-        streams = list(Stream) if command.streams is Streams.SEPARATE else [Stream.STDOUT]
-        path = self._directories.path(run_id)
-        logs = {stream: OutputLog(f"{path}/{_LOG_NAMES[stream]}", self._settings.log_max) for stream in streams}
-        run = Run(run_id, session_id, command, logs)
-        identity = fingerprint(session_id, command)
-        self._entries[run_id] = Entry(run_id, session_id, identity, RunStatus.RUNNING, run)
         try:
             self._directories.take(run_id)
         except OSError as error:
             self._logger.error("run %s: its directory cannot be made: %s", run_id, error)
-        for log in logs.values():
-            log.create()
+        path = self._directories.path(run_id)
+        logs = {Stream.STDOUT: OutputLog(f"{path}/{OUTPUT_LOG}", self._settings.log_max)}
+        if command.streams is Streams.SEPARATE:
+            logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
+        run = Run(run_id, session_id, command, logs)
+        identity = fingerprint(session_id, command)
+        self._entries[run_id] = Entry(run_id, session_id, identity, RunStatus.RUNNING, run)
         return run
 
     def save(self, run: Run, state: ShellState) -> None:
@@ -151,6 +150,11 @@ class RunStore:
         entry.status = run.status
         extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
         self._write(entry, _encoded(run.result(state), entry.fingerprint, extents))
+
+    def publish(self, run: Run, state: ShellState) -> None:
+        """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
+        if not self._directories.published(run.run_id):
+            self.save(run, state)
 
     async def seal(self, run: Run, state: ShellState) -> None:
         """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
@@ -293,8 +297,12 @@ class RunStore:
 
     def _write(self, entry: Entry, snapshot: bytes) -> None:
         try:
-            self._directories.replace_snapshot(entry.run_id, snapshot)
+            published = self._directories.replace_snapshot(entry.run_id, snapshot)
             entry.unsaved = None
         except OSError as error:
             entry.unsaved = snapshot
             self._logger.error("run %s: its snapshot cannot be written: %s", entry.run_id, error)
+            return
+        if published and entry.run:
+            for log in entry.run.logs:
+                log.move(self._directories.path(entry.run_id))

@@ -10,6 +10,9 @@ The fence
     A terminal is a queue: what was written before the token comes out before it; and the token did not
     exist while the program ran, so no output can contain it.
 
+    Where nobody is left who could write, no token is needed: reading until nothing is left ends, and
+    `drained` does it. That saves a quick command the time in which the kernel carries the token across.
+
 Facts of the Linux terminal driver that this file hides
     - A read of the master gives 4 KiB at the most, so a burst is gathered into one buffer before it is
       handed on; and a non-blocking read first flushes what is still on its way (n_tty flushes its work
@@ -42,6 +45,9 @@ _SHORT_READ: Final = 2048
 """A read that gives less has emptied the terminal. Should it not have, the event loop tells at once."""
 _BURST: Final = 4
 """Full buffers that are read before other events get their turn: about 4 ms."""
+
+_LEFTOVERS: Final = 64
+"""Reads of 4 KiB after which a terminal that nobody writes to must be empty: the kernel holds 64 KiB or so."""
 
 _IFLAG, _OFLAG, _LFLAG, _CC = 0, 1, 3, 6
 
@@ -151,6 +157,21 @@ class Terminal:
             await asyncio.to_thread(_write_blocking, self.slave_path, rest)
         if not passed.done():
             await passed
+
+    def drained(self) -> bool:
+        """Hand on all that was written so far; return whether the terminal is empty now.
+
+        For the time when nobody else can write: then what was written before this call has gone to the
+        sink. A non-blocking read gives up only after it has flushed what was on its way (n_tty_read calls
+        tty_buffer_flush_work). False where there was more than such a time leaves behind.
+        """
+        if self._passed or self._behind_fence:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_LEFTOVERS):
+                self.sink(self._buffer[: os.readv(self._master, [self._buffer])])
+            return False
+        return True
 
     def write(self, data: bytes) -> None:
         """Type `data`: what the terminal does not take at once is kept and follows when there is room."""

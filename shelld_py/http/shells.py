@@ -107,6 +107,8 @@ class ShellEndpoints:
 
         for_input = wanted.on_input is OnInput.RETURN
         if form is Form.EVENTS:
+            if run:
+                computer.store.publish(run, computer.state_of(run.session_id))
             logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
             headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
             events = follow(run or Ended(), logs, wanted.format, timeout, result, for_input=for_input)
@@ -114,8 +116,9 @@ class ShellEndpoints:
         if run is None:
             return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
         await run.wait(timeout, for_input=for_input)
-        if run.running and not (for_input and run.awaiting_input):
-            run.timed_out = True
+        if run.running:
+            run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
+            computer.store.publish(run, computer.state_of(run.session_id))
         final = run.result(computer.state_of(run.session_id))
         directory = run.working_directory
         return await run_response(final, run.log, choice, as_text=form is Form.TEXT, directory=directory)

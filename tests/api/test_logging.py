@@ -55,19 +55,21 @@ def test_line_of_a_made_up_request_id(daemon: RunningDaemon) -> None:
 
 
 def test_state_changes(start_daemon) -> None:
-    """Each change of the shell's state has a line."""
-    daemon = start_daemon()
+    """Each change of the shell's state has a line; those that come with every run are for debugging."""
+    daemon = start_daemon(logging__level="debug")
     daemon.fresh()
     daemon.run("true")
     daemon.run("kill -KILL $$")
     daemon.client.post("/recycle")
     daemon.client.get("/health", headers={"X-Request-Id": "the-end"})
     lines_about(daemon, "the-end")
-    changes = [line.rpartition("shell main: ")[2] for line in lines_about(daemon, "shell main: ")]
+    changes = [line.rpartition("shell main: ")[2] for line in lines_about(daemon, " -> ")]
     assert changes[:5] == [
         "available -> ready", "ready -> busy", "busy -> ready", "ready -> busy", "busy -> unrecoverable"
     ]  # fmt: skip
     assert changes[-1].endswith("-> ready")
+    levels = {line.rpartition(" shell main: ")[0].rpartition(" ")[2] for line in lines_about(daemon, "ready -> busy")}
+    assert levels == {"debug"}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -5,6 +5,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -231,6 +232,7 @@ def test_deleting_and_clearing(tmp_path: Path) -> None:
             for name in ("a", "b", "c"):
                 await finished(store, run_id=name)
             going_on = store.create("main", LS, "going-on")
+            store.save(going_on, BUSY)
             store.delete("a")
             store.delete("not there")
             assert run_directories(tmp_path) == {"b", "c", "going-on"}
@@ -364,15 +366,17 @@ def test_the_snapshot_of_another_run(tmp_path: Path) -> None:
     assert run_directories(tmp_path) == {"r1"}
 
 
-def test_a_disk_that_refuses_the_snapshot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("saved_before", [True, False])
+def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The result is still known as long as the daemon lives, and the fault is logged."""
 
     async def test() -> None:
         with open_store(tmp_path) as store:
             run = store.create("main", LS, "r1")
-            for path in sorted((tmp_path / "runs/r1").iterdir()):
-                path.unlink()
-            (tmp_path / "runs/r1").rmdir()
+            if saved_before:
+                store.save(run, BUSY)
+            for directory in (tmp_path / "runs").iterdir():
+                shutil.rmtree(directory)
             run.finish(DONE)
             await store.seal(run, READY)
             store.release(run)
