@@ -104,6 +104,25 @@ def test_leaving_a_deleted_working_directory(daemon: RunningDaemon, tmp_path: Pa
     assert daemon.run("cd / && pwd")["stdout"] == "/\n"
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "builtin() { echo no; }",
+        "builtin() { :; }; printf() { echo no; }; eval() { echo no; }",
+        "enable -n builtin",
+        "enable -n printf mapfile",
+        "enable -n eval",
+    ],
+)
+def test_builtins_that_a_command_takes_away(daemon: RunningDaemon, tmp_path: Path, damage: str) -> None:
+    """The command runs once, ends, and the next one finds a shell that works."""
+    trace = tmp_path / "trace"
+    result = daemon.run(f"echo ran >> {shlex.quote(str(trace))}; {damage}", timeout=20)
+    assert result["status"] == "completed"
+    assert works(daemon)
+    assert trace.read_text() == "ran\n"
+
+
 # --- limits -------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ What can happen while a command runs, and how it is noticed
     - The command ends: bash reports RAN.
     - SIGINT brings bash back to reading lines: it reports PROMPT, gets the loop again, reports LOOP. Where the
       interrupt fell before the command was loaded, the bell is rung again; bash was not listening to it in
-      between, so what was in the bell pipe is taken out first, and the command cannot run twice.
+      between, so what was in the bell pipe is taken out first, and the command cannot run twice. Nor can it
+      where bash had to be repaired: that is only done when it has heard the bell.
     - The shell exits: it reports EXITED, and LOOP when it is back. Where it does not come back, it is dead.
     - bash dies or is replaced by another program: the pidfd becomes readable.
     - The command has damaged bash so that it cannot report: `check`, called now and then while the command
@@ -652,7 +653,7 @@ class Bash:
             self._end(report)
         elif report.kind is ReportKind.PROMPT:
             self._leave_loop()
-            if report.loaded:
+            if report.loaded or self._repair.damage:
                 self._end(report)
         elif report.kind is ReportKind.EXITED:
             self._reported_exit = report.status

@@ -53,6 +53,8 @@ _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
 _UNSET: Final = "\\unset -v __shelld"
 _CALLBACK_BEGINS: Final = b" \\bu"
+_NEEDED: Final = "builtin eval jobs mapfile printf set trap unset"
+"""What the loop is made of: a command may have disabled it (`enable -n`) for those behind it."""
 _STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
 _ON_EXIT: Final = "--on-exit"
 _SETS_EXIT_TRAP: Final = re.compile(
@@ -374,7 +376,7 @@ class Driver:
     def _callback(self) -> str:
         """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes."""
         return (
-            rf" \builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
+            rf" \builtin enable {_NEEDED}; \builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
             r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; ' + self._report(ReportKind.RAN) + r"; \builtin :"
         )
 
