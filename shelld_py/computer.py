@@ -4,7 +4,6 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 """
 
 import asyncio
-import dataclasses
 import logging
 import resource
 import time
@@ -28,6 +27,7 @@ from shelld_py.errors import ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
+    Metadata,
     operating_system,
     read_os_release,
     shell_version,
@@ -35,7 +35,7 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import Command, ShellState, StartupRequest
+from shelld_py.models import ActiveRun, Command, ShellState, ShellStatus, StartupRequest
 from shelld_py.version import __version__
 
 MAIN: Final = "main"
@@ -197,45 +197,42 @@ class Computer:
         await self.files.aclose()
         self.store.close()
 
-    def status(self, shell: Shell) -> dict[str, object]:
+    def status(self, shell: Shell) -> ShellStatus:
         """Return what can be said of `shell` now; times in seconds."""
         run = shell.run
         shown = None
         if run:
-            shown = {
-                **msgspec.structs.asdict(run.result(shell.state)),
-                "foreground": shell.foreground,
-                "resources": shell.resources(),
-            }
-        return {
-            "state": shell.state,
-            "version": __version__,
-            "session_id": shell.session_id,
-            "working_directory": shell.working_directory,
-            "shell_pid": shell.pid,
-            "uptime": round(self.uptime, 3),
-            "sessions": len(self.sessions.shells()),
-            "run": shown,
-            "last_run_id": shell.last_run.run_id if shell.last_run else None,
-        }
+            result = msgspec.structs.asdict(run.result(shell.state))
+            shown = ActiveRun(**result, foreground=shell.foreground, resources=shell.resources())
+        return ShellStatus(
+            state=shell.state,
+            version=__version__,
+            session_id=shell.session_id,
+            working_directory=shell.working_directory,
+            shell_pid=shell.pid,
+            uptime=round(self.uptime, 3),
+            sessions=len(self.sessions.shells()),
+            run=shown,
+            last_run_id=shell.last_run.run_id if shell.last_run else None,
+        )
 
-    async def metadata(self) -> dict[str, object]:
+    async def metadata(self) -> Metadata:
         """Return what a client may know of the machine and of the rules."""
         settings = self.settings
         if self._shell_version is None:
             self._shell_version = await shell_version(settings.shell.command)
-        return {
-            "operating_system": operating_system(read_os_release()),
-            "shell": self._shell_version,
-            "workspace_directory": self._context.directory,
-            "version": __version__,
-            "user": user_name(),
-            "cpus": usable_cpus(),
-            "memory_mb": usable_memory_mb(),
-            "limits": dataclasses.asdict(settings.limits),
-            "timeouts": dataclasses.asdict(settings.timeout),
-            "allowed_directories": list(self.files.allowed_directories),
-        }
+        return Metadata(
+            operating_system=operating_system(read_os_release()),
+            shell=self._shell_version,
+            workspace_directory=self._context.directory,
+            version=__version__,
+            user=user_name(),
+            cpus=usable_cpus(),
+            memory_mb=usable_memory_mb(),
+            limits=settings.limits,
+            timeouts=settings.timeout,
+            allowed_directories=self.files.allowed_directories,
+        )
 
     async def _end_shells(self, reason: str) -> None:
         await self.sessions.close_all(reason)

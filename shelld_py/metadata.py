@@ -13,10 +13,29 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from shelld_py.config import LimitSettings, TimeoutSettings
+
 _MEBIBYTE: Final = 1024 * 1024
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _VERSION_TIMEOUT: Final = 5.0
 _QUOTA_WORDS: Final = 2
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client may know of the machine and of the rules. `cpus` and `memory_mb` (MiB) are what may be used."""
+
+    operating_system: str
+    shell: str
+    workspace_directory: str
+    version: str
+    user: str
+    cpus: float
+    memory_mb: float
+    limits: LimitSettings
+    timeouts: TimeoutSettings
+    allowed_directories: tuple[str, ...]
 
 
 def operating_system(os_release: str) -> str:

@@ -7,13 +7,16 @@ in UTC. Everything is frozen. The JSON form of each model is its fields in the o
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+from shelld_py.units import DURATION_PATTERN, LONGEST_DURATION
 
 
 class ShellState(StrEnum):
-    """The states of a shell; the transitions are in `engine/states.py`."""
+    """The states of a shell: no bash yet, ready for a command, busy with one, bash has ended."""
 
     AVAILABLE = "available"
     READY = "ready"
@@ -75,8 +78,32 @@ class OnInput(StrEnum):
     WAIT = "wait"
 
 
-RunId = Annotated[str, msgspec.Meta(pattern=r"\A(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")]
-"""A run's own id is the name of its directory, which `.` and `..` cannot be."""
+RunId = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$(?!\n)",
+        description="The caller's own id: the same id with the same request joins that run.",
+    ),
+]
+"""A run's own id is the name of its directory, which `.` and `..` cannot be.
+
+The pattern means the same to Python, whose `$` is also before a last line feed, and to ECMA-262, which schemas use.
+"""
+
+Duration = Annotated[
+    int | float | str,
+    Meta(extra_json_schema={"minimum": 0, "maximum": LONGEST_DURATION, "pattern": DURATION_PATTERN}),
+]
+"""Seconds, or text such as `500ms`, `30s`, `1h30m`. Whoever reads it has it checked by `units.parse_duration`."""
+
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""RFC 3339, in UTC with milliseconds."""
+
+Size = Annotated[int, Meta(ge=1, le=65535, description="Rows or columns of the terminal.")]
+
+MaxOutput = Annotated[int, Meta(ge=0, description="Characters to return of each stream, 0 for all.")]
+
+StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the run has accepted before.")]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,25 +113,25 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
-    working_directory: str | None = None
-    environment: dict[str, str] = {}
-    rows: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
-    cols: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    working_directory: Annotated[str, Meta(description="Where bash starts; it must exist.")] | None = None
+    environment: Annotated[dict[str, str], Meta(description="Variables on top of the configured ones.")] = {}
+    rows: Size | None = None
+    cols: Size | None = None
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
     """A command, how to run it, and how to answer for it."""
 
-    command: str
+    command: Annotated[str, Meta(description="Any text without NUL, not only white space.")]
     run_id: RunId | None = None
-    timeout: int | float | str | None = None
-    directory: str | None = None
-    description: str | None = None
-    stdin: str | None = None
-    environment: dict[str, str] = {}
+    timeout: Annotated[Duration, Meta(description="How long to wait; it never ends the command.")] | None = None
+    directory: Annotated[str, Meta(description="Run there, and come back to where the shell was.")] | None = None
+    description: Annotated[str, Meta(description="Shown in results and listings.")] | None = None
+    stdin: Annotated[str, Meta(description="What the command reads, and then end-of-file.")] | None = None
+    environment: Annotated[dict[str, str], Meta(description="Variables for this run alone.")] = {}
     streams: Streams | None = None
     format: OutputFormat = OutputFormat.TEXT
-    max_output: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_output: MaxOutput | None = None
     on_input: OnInput = OnInput.RETURN
 
 
@@ -114,16 +141,16 @@ class StdinRequest(Request, frozen=True, kw_only=True):
     `offset` counts the bytes of standard input that the run has accepted before this text.
     """
 
-    text: str = ""
-    eof: bool = False
-    offset: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    text: Annotated[str, Meta(description="What to type; a control character is a key.")] = ""
+    eof: Annotated[bool, Meta(description="Type end-of-file after it.")] = False
+    offset: StdinOffset | None = None
 
 
 class ResizeRequest(Request, frozen=True, kw_only=True):
     """A new size for a shell's terminal."""
 
-    rows: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-    cols: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    rows: Size
+    cols: Size
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +213,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool
     restored: bool
     state: ShellState
-    started_at: str
+    started_at: Timestamp
     duration: float
     usage: Usage
 
@@ -198,6 +225,122 @@ class KillResult(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None
     killed: bool
     survivors: tuple[int, ...]
+
+
+class ActiveRun(RunResult, frozen=True, kw_only=True):
+    """A run that is going on: who has the terminal, and what the shell and all it started use."""
+
+    foreground: Foreground | None
+    resources: Resources
+
+
+class ShellStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of a shell now. `uptime` is the daemon's, `sessions` counts the extra shells."""
+
+    state: ShellState
+    version: str
+    session_id: str
+    working_directory: str | None
+    shell_pid: int | None
+    uptime: float
+    sessions: int
+    run: ActiveRun | None
+    last_run_id: str | None
+
+
+class Status(ShellStatus, frozen=True, kw_only=True):
+    """The status of a shell, and how long no request had been in progress."""
+
+    idle: float
+    idle_timeout: float
+
+
+class SessionStatus(ShellStatus, frozen=True, kw_only=True):
+    """The status of a shell, when it was made, and when it ends if nothing is asked of it (null: never)."""
+
+    created_at: Timestamp
+    expires_at: Timestamp | None
+
+
+class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a shell after what was asked of it."""
+
+    state: ShellState
+
+
+class ShutdownAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon is ending, or has been made new."""
+
+    state: Literal["shutting down", "available"]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of input that a run has accepted in all: they will be typed."""
+
+    accepted: int
+
+
+class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that was opened or ended."""
+
+    session_id: str
+
+
+class RunReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The run whose files were removed."""
+
+    run_id: str
+
+
+class OutputPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Output from a cursor on. `dropped` counts the bytes before it that were not kept.
+
+    `eof` says that the run has ended and that all of its output has been given.
+    """
+
+    run_id: str
+    stream: Stream
+    cursor: int
+    next_cursor: int
+    output: str
+    status: RunStatus
+    eof: bool
+    dropped: int
+
+
+class OutputEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event `output`: text to append, or, where it begins with a carriage return, to redraw the line with."""
+
+    stream: Stream
+    cursor: int
+    text: str
+
+
+class GapEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event `gap`: bytes of the log that are not kept."""
+
+    stream: Stream
+    cursor: int
+    dropped: int
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused (RFC 9457): `code` is for programs, `detail` for people.
+
+    Further members depend on the code.
+    """
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
 
 
 def utc_timestamp(seconds: float) -> str:

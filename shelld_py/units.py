@@ -15,8 +15,9 @@ _DURATION_UNITS = {
     "m": 60.0,
     "h": 3600.0,
 }
-_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_PLAIN_NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_DURATION_PART = re.compile(rf"({_NUMBER})({'|'.join(_DURATION_UNITS)})")
+_PLAIN_NUMBER = re.compile(_NUMBER)
 
 _SIZE_UNITS = {
     "": 1,
@@ -37,6 +38,8 @@ _LARGEST_SIZE = 2**62
 LONGEST_DURATION = 10 * 365 * 24 * 3600.0
 """Ten years, in seconds: longer durations are taken for mistakes (and overflow timers)."""
 
+DURATION_PATTERN = rf"^\s*(?:{_NUMBER}|(?:{_NUMBER}(?:{'|'.join(_DURATION_UNITS)}))+)\s*$"
+"""What the text of a duration looks like, as a regular expression of ECMA-262."""
 DURATION_FORMS = "a duration such as '500ms', '30s', '5m' or '1h30m', or a number of seconds"
 SIZE_FORMS = "a size such as '512KiB', '16MiB' or '2GB', or a number of bytes"
 

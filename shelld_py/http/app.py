@@ -18,13 +18,14 @@ from shelld_py.errors import ShuttingDown
 from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
+from shelld_py.http.openapi import describe
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.runs import RunEndpoints
 from shelld_py.http.sessions import SessionEndpoints
 from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
 from shelld_py.idle import IdleTimer
 
-PUBLIC_PATHS: Final = frozenset({"/health"})
+PUBLIC_PATHS: Final = frozenset({"/health", "/openapi.json"})
 
 
 def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoints, files: FileEndpoints) -> list[Route]:
@@ -63,6 +64,7 @@ def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoint
         *(Route(f"/files/{name}", handle, methods=["POST"]) for name, handle in files.operations().items()),
         Route("/files/raw", files.read_raw, methods=["GET"]),
         Route("/files/raw", files.write_raw, methods=["PUT"]),
+        Route("/openapi.json", describe, methods=["GET"]),
     ]
 
 

@@ -1,10 +1,10 @@
 """Endpoints for files: the operations of the file service, each a JSON object in and out, and raw transfer."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
@@ -29,7 +29,23 @@ from shelld_py.files import (
 )
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import json_body, query_fields
+from shelld_py.http.parameters import RawFileQuery
 from shelld_py.models import Request
+
+FILE_REQUESTS: Final[Mapping[str, type[Request]]] = {
+    "view": ViewRequest,
+    "read": ReadRequest,
+    "create": CreateRequest,
+    "delete": DeleteRequest,
+    "move": MoveRequest,
+    "update": UpdateRequest,
+    "insert": InsertRequest,
+    "replace": ReplaceRequest,
+    "undo": UndoRequest,
+    "search": SearchRequest,
+    "find": FindRequest,
+}
+"""What each operation takes, by its name in the path."""
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -42,20 +58,7 @@ class FileEndpoints:
 
     def operations(self) -> dict[str, Callable[[HttpRequest], Awaitable[Response]]]:
         """Return the handler of each operation by its name in the path."""
-        requests: dict[str, type[Request]] = {
-            "view": ViewRequest,
-            "read": ReadRequest,
-            "create": CreateRequest,
-            "delete": DeleteRequest,
-            "move": MoveRequest,
-            "update": UpdateRequest,
-            "insert": InsertRequest,
-            "replace": ReplaceRequest,
-            "undo": UndoRequest,
-            "search": SearchRequest,
-            "find": FindRequest,
-        }
-        return {name: self._operation(name, model) for name, model in requests.items()}
+        return {name: self._operation(name, model) for name, model in FILE_REQUESTS.items()}
 
     async def read_raw(self, request: HttpRequest) -> Response:
         """GET /files/raw: the bytes of any file, or a range of them (RFC 9110, 14)."""
@@ -106,7 +109,7 @@ async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
 
 
 def _path(request: HttpRequest) -> str:
-    fields = query_fields(request, ("path",))
+    fields = query_fields(request, RawFileQuery.__struct_fields__)
     if not fields.get("path"):
         raise InvalidRequest("The parameter path is missing: GET or PUT /files/raw?path=...")
     return fields["path"]

@@ -9,7 +9,8 @@ from shelld_py.engine.bash import check_encodable
 from shelld_py.errors import InvalidRequest
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import Form, convert_fields, is_json, json_body, query_fields, requested_form
-from shelld_py.models import StdinRequest
+from shelld_py.http.parameters import StdinQuery
+from shelld_py.models import AcceptedInput, StdinRequest
 
 
 async def stdin_request(request: HttpRequest) -> StdinRequest:
@@ -17,7 +18,7 @@ async def stdin_request(request: HttpRequest) -> StdinRequest:
     if is_json(request):
         wanted = await json_body(request, StdinRequest)
     else:
-        fields: dict[str, object] = dict(query_fields(request, ("eof", "offset")))
+        fields: dict[str, object] = dict(query_fields(request, StdinQuery.__struct_fields__))
         fields["text"] = (await request.body()).decode("utf-8", "surrogateescape")
         wanted = convert_fields(fields, StdinRequest)
     check_encodable("text", wanted.text)
@@ -28,7 +29,7 @@ def accepted_response(request: HttpRequest, accepted: int, default: Form) -> Res
     """Return the answer to input: how many bytes the run has accepted in all."""
     if requested_form(request.scope, default) is Form.TEXT:
         return PlainTextResponse(str(accepted))
-    return json_response({"accepted": accepted})
+    return json_response(AcceptedInput(accepted=accepted))
 
 
 def signal_number(name: str) -> int:

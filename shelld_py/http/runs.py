@@ -19,8 +19,9 @@ from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
 from shelld_py.http.answers import OutputChoice, json_response, output_pieces, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
+from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
-from shelld_py.models import KillResult, OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.models import KillResult, OutputFormat, OutputPart, RunReference, RunResult, RunStatus, Stream
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 _DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -35,7 +36,7 @@ class RunEndpoints:
 
     async def list_runs(self, request: HttpRequest) -> Response:
         """GET /runs: newest first, without output."""
-        fields = query_fields(request, ("session_id", "status", "limit"))
+        fields = query_fields(request, RunsQuery.__struct_fields__)
         status = _choice("status", fields, RunStatus)
         entries = [
             entry
@@ -51,7 +52,7 @@ class RunEndpoints:
 
     async def get_run(self, request: HttpRequest) -> Response:
         """GET /runs/ID: the result as it stands, with output."""
-        fields = query_fields(request, ("format", "max_output"))
+        fields = query_fields(request, ResultQuery.__struct_fields__)
         response = await self._result_response(self._entry(request), fields)
         response.status_code = HTTPStatus.OK
         return response
@@ -62,7 +63,7 @@ class RunEndpoints:
 
     async def wait(self, request: HttpRequest) -> Response:
         """GET /runs/ID/wait: until it has ended, or there is output beyond a cursor."""
-        fields = query_fields(request, ("timeout", "cursor", "stream", "format", "max_output"))
+        fields = query_fields(request, WaitQuery.__struct_fields__)
         timeouts = self._computer.settings.timeout
         timeout = duration_field("timeout", fields["timeout"]) if "timeout" in fields else timeouts.command
         stream = _choice("stream", fields, Stream) or Stream.STDOUT
@@ -86,7 +87,7 @@ class RunEndpoints:
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /runs/ID/kill. A run that has ended is left as it is."""
-        fields = query_fields(request, ("signal",))
+        fields = query_fields(request, SignalQuery.__struct_fields__)
         number = signal_number(fields["signal"]) if "signal" in fields else None
         entry = self._entry(request)
         return json_response(await self._kill(entry, number))
@@ -96,7 +97,7 @@ class RunEndpoints:
         entry = self._entry(request)
         await self._kill(entry, None)
         self._store.delete(entry.run_id)
-        return json_response({"run_id": entry.run_id})
+        return json_response(RunReference(run_id=entry.run_id))
 
     def _result_if_readable(self, entry: Entry) -> RunResult | None:
         """Return a result; None where somebody has taken the files away."""
@@ -133,7 +134,7 @@ class _OutputQuery:
 
     @classmethod
     def of(cls, request: HttpRequest) -> "_OutputQuery":
-        fields = query_fields(request, ("cursor", "stream", "limit", "format", "wait"))
+        fields = query_fields(request, OutputQuery.__struct_fields__)
         cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
         last_id = header(request.scope, b"last-event-id")
         if last_id is not None:
@@ -173,16 +174,16 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
         return Response(data, headers=headers, media_type=text_type(query.form))
     text = reading.data if isinstance(reading.data, str) else reading.data.decode("utf-8", "surrogateescape")
     return json_response(
-        {
-            "run_id": entry.run_id,
-            "stream": query.stream,
-            "cursor": reading.cursor,
-            "next_cursor": reading.next_cursor,
-            "output": text,
-            "status": status,
-            "eof": eof,
-            "dropped": reading.dropped,
-        }
+        OutputPart(
+            run_id=entry.run_id,
+            stream=query.stream,
+            cursor=reading.cursor,
+            next_cursor=reading.next_cursor,
+            output=text,
+            status=status,
+            eof=eof,
+            dropped=reading.dropped,
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from http import HTTPStatus
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -9,7 +10,7 @@ from shelld_py.computer import Computer
 from shelld_py.engine.shell import Shell
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import json_body, query_fields
-from shelld_py.models import StartupRequest, utc_timestamp
+from shelld_py.models import SessionReference, SessionStatus, StartupRequest, utc_timestamp
 
 
 class SessionEndpoints:
@@ -21,7 +22,7 @@ class SessionEndpoints:
     async def open(self, request: HttpRequest) -> Response:
         """POST /sessions."""
         shell = await self._computer.sessions.open(await json_body(request, StartupRequest))
-        return json_response({"session_id": shell.session_id}, HTTPStatus.CREATED)
+        return json_response(SessionReference(session_id=shell.session_id), HTTPStatus.CREATED)
 
     async def list_sessions(self, request: HttpRequest) -> Response:
         """GET /sessions: the main shell first."""
@@ -37,17 +38,17 @@ class SessionEndpoints:
         """DELETE /sessions/ID."""
         session_id = request.path_params["session_id"]
         await self._computer.sessions.close(session_id, "The session was closed.")
-        return json_response({"session_id": session_id})
+        return json_response(SessionReference(session_id=session_id))
 
     async def metadata(self, request: HttpRequest) -> Response:
         """GET /metadata."""
         query_fields(request, ())
         return json_response(await self._computer.metadata())
 
-    def _described(self, shell: Shell) -> dict[str, object]:
+    def _described(self, shell: Shell) -> SessionStatus:
         expires_at = self._computer.sessions.expires_at(shell.session_id)
-        return {
-            **self._computer.status(shell),
-            "created_at": utc_timestamp(shell.created_at),
-            "expires_at": None if expires_at is None else utc_timestamp(expires_at),
-        }
+        return SessionStatus(
+            **msgspec.structs.asdict(self._computer.status(shell)),
+            created_at=utc_timestamp(shell.created_at),
+            expires_at=None if expires_at is None else utc_timestamp(expires_at),
+        )

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
@@ -24,23 +25,25 @@ from shelld_py.http.negotiation import (
     query_fields,
     requested_form,
 )
+from shelld_py.http.parameters import RunQuery, ShutdownQuery, SignalQuery
 from shelld_py.http.repeats import Repeats, idempotency_key
 from shelld_py.http.runs import Ended, output_response
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
 from shelld_py.idle import IdleTimer
 from shelld_py.models import (
     Command,
+    Health,
     OnInput,
     ResizeRequest,
     RunRequest,
     RunResult,
+    ShutdownAnswer,
     StartupRequest,
+    StateAnswer,
+    Status,
     Stream,
     Streams,
 )
-
-_RUN_PARAMETERS: Final = tuple(name for name in RunRequest.__struct_fields__ if name not in ("command", "environment"))
-
 
 TEXT_PATHS: Final = frozenset(
     {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}
@@ -125,7 +128,7 @@ class ShellEndpoints:
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /kill."""
-        fields = query_fields(request, ("signal",))
+        fields = query_fields(request, SignalQuery.__struct_fields__)
         number = signal_number(fields["signal"]) if "signal" in fields else None
         shell = self._shell(request)
         result = await shell.kill(number)
@@ -141,7 +144,7 @@ class ShellEndpoints:
 
     async def shutdown(self, request: HttpRequest) -> Response:
         """POST /shutdown: end the daemon, or make it new for the next client."""
-        recycle = query_fields(request, ("recycle",)).get("recycle", "false")
+        recycle = query_fields(request, ShutdownQuery.__struct_fields__).get("recycle", "false")
         if recycle not in ("true", "false"):
             raise InvalidRequest(f"recycle must be true or false, not {recycle!r}.")
         if recycle == "true":
@@ -150,15 +153,15 @@ class ShellEndpoints:
             return self._state_response(request, self._computer.main)
         self._shut_down()
         if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response({"state": "shutting down"})
+            return json_response(ShutdownAnswer(state="shutting down"))
         return PlainTextResponse("shutting down")
 
     async def status(self, request: HttpRequest) -> Response:
         """GET /status."""
         shell = self._shell(request)
         if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            idle = {"idle": round(self._idle.idle, 3), "idle_timeout": self._idle.timeout}
-            return json_response({**self._computer.status(shell), **idle})
+            status = msgspec.structs.asdict(self._computer.status(shell))
+            return json_response(Status(**status, idle=round(self._idle.idle, 3), idle_timeout=self._idle.timeout))
         return PlainTextResponse(shell.state.value)
 
     async def output(self, request: HttpRequest) -> Response:
@@ -188,7 +191,7 @@ class ShellEndpoints:
     async def health(self, request: HttpRequest) -> Response:
         """GET /health: without a key, and without touching anything."""
         if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response({"status": "ok"})
+            return json_response(Health())
         return PlainTextResponse("ok")
 
     def _shell(self, request: HttpRequest) -> Shell:
@@ -196,7 +199,7 @@ class ShellEndpoints:
 
     def _state_response(self, request: HttpRequest, shell: Shell) -> Response:
         if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response({"state": shell.state})
+            return json_response(StateAnswer(state=shell.state))
         return PlainTextResponse(shell.state.value)
 
     async def _start_or_join(
@@ -240,7 +243,7 @@ async def run_request(request: HttpRequest) -> RunRequest:
 
     Raises `InvalidRequest`.
     """
-    fields: dict[str, object] = dict(query_fields(request, (*_RUN_PARAMETERS, "environment")))
+    fields: dict[str, object] = dict(query_fields(request, RunQuery.__struct_fields__))
     if "environment" in fields:
         fields["environment"] = _environment_parameters(request.query_params.getlist("environment"))
     if timeout := header(request.scope, b"x-command-timeout"):

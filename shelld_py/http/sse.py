@@ -9,7 +9,7 @@ import msgspec
 from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.text import TextRenderer, character_boundary
-from shelld_py.models import OutputFormat, RunResult, Stream
+from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
@@ -85,14 +85,14 @@ class _Follower:
         events = b""
         chunk = self._log.read(self._cursor, READ_SIZE)
         if chunk.dropped:
-            gap = {"stream": self._stream, "cursor": self._cursor, "dropped": chunk.dropped}
+            gap = GapEvent(stream=self._stream, cursor=self._cursor, dropped=chunk.dropped)
             events += event("gap", gap, str(chunk.start))
         self._cursor = chunk.end
         text, held = self._text.feed(chunk.data)
         if ended and chunk.end >= self._log.size:
             text, held = text + self._text.finish(), 0
         if text:
-            data = {"stream": self._stream, "cursor": self._cursor - held, "text": text}
+            data = OutputEvent(stream=self._stream, cursor=self._cursor - held, text=text)
             events += event("output", data, str(self._cursor - held))
         return events
 

@@ -1,0 +1,287 @@
+"""The API described in OpenAPI 3.1, made from the route list and the declarations in `operations.py`.
+
+The schemas are those of the models that requests are checked with and answers are made of. The document is made
+when it is first asked for, in a thread, and kept. It knows what endpoints declare, not what they do.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from shelld_py import errors
+from shelld_py.errors import (
+    BodyTooLarge,
+    IdempotencyMismatch,
+    InvalidRequest,
+    KeyMismatch,
+    KeyRequired,
+    MethodNotAllowed,
+    NotFound,
+    ShelldError,
+    ShuttingDown,
+)
+from shelld_py.http.operation import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
+from shelld_py.http.problems import PROBLEM_TYPE
+from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
+from shelld_py.version import __version__
+
+Document = dict[str, Any]
+
+_SCHEMAS: Final = "#/components/schemas/"
+_PATH_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
+_ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
+_WITH_KEY: Final = (KeyRequired, KeyMismatch, ShuttingDown)
+_POST_HEADER: Final = Header(name="Idempotency-Key", meaning="The same key with the same request is not done again.")
+_DESCRIPTION: Final = """\
+A persistent bash in a pseudo-terminal, commands whose output is read by cursor, sessions, and file operations that
+can be undone.
+
+The paths of the main shell answer in text unless `Accept` names another of the media types, all others in JSON.
+Errors are one line of text in the first case and a problem document in the second. `HEAD` is answered wherever
+`GET` is. A header `X-Request-Id` of 1 to 128 characters out of `A-Za-z0-9._-` is given back in the answer."""
+
+
+async def describe(request: HttpRequest) -> Response:
+    """GET /openapi.json: without a key, and without touching anything."""
+    endpoints = tuple(endpoints_of(request.scope["app"].routes))
+    return Response(await asyncio.to_thread(document, endpoints), media_type=JSON)
+
+
+def endpoints_of(routes: Iterable[BaseRoute]) -> Iterable[tuple[str, str]]:
+    """Yield the method and path of each route; HEAD comes with every GET and is not told."""
+    for route in routes:
+        if isinstance(route, Route):
+            for method in sorted((route.methods or set()) - {"HEAD"}):
+                yield method, route.path
+
+
+@lru_cache(maxsize=1)
+def document(endpoints: tuple[tuple[str, str], ...]) -> bytes:
+    """Return the document for `endpoints` as JSON. Raises `KeyError` for one that is not declared."""
+    from shelld_py.http.operations import OPERATIONS
+
+    return msgspec.json.encode(_Writer({endpoint: OPERATIONS[endpoint] for endpoint in endpoints}).document())
+
+
+def error_kinds(kind: type[ShelldError] = ShelldError) -> list[type[ShelldError]]:
+    """Return all errors that a caller can meet."""
+    below = [found for sub in kind.__subclasses__() if sub.__module__ == errors.__name__ for found in error_kinds(sub)]
+    return [kind, *below]
+
+
+class _Writer:
+    """Makes the parts of one document; the schemas of all models are made at once."""
+
+    def __init__(self, operations: Mapping[tuple[str, str], Operation]) -> None:
+        self._operations = operations
+        types = [Problem, OutputEvent, GapEvent, RunResult]
+        for operation in operations.values():
+            types += _types(operation)
+        distinct = {repr(kind): kind for kind in types}
+        schemas, self._components = msgspec.json.schema_components(
+            distinct.values(), ref_template=f"{_SCHEMAS}{{name}}"
+        )
+        self._schemas = dict(zip(distinct, schemas, strict=True))
+        self._queries = {
+            operation.query.__name__: self._components.pop(operation.query.__name__)
+            for operation in {item.query: item for item in operations.values()}.values()
+            if operation.query
+        }
+        meanings = {kind.code: (kind.__doc__ or "").splitlines()[0] for kind in error_kinds()}
+        self._components["Problem"]["properties"]["code"] |= {
+            "enum": list(meanings),
+            "description": "\n".join(f"- `{code}`: {meaning}" for code, meaning in meanings.items()),
+        }
+        self._shared: dict[str, Any] = {}
+
+    def document(self) -> Document:
+        """Return all of it."""
+        paths: dict[str, Any] = {}
+        for (method, path), operation in self._operations.items():
+            plain = _PATH_PARAMETER.sub(r"{\1}", path)
+            paths.setdefault(plain, {})[method.lower()] = self._operation(method, plain, operation)
+        tags = dict.fromkeys(operation.tag.value for operation in self._operations.values())
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "shelld-py", "version": __version__, "description": _DESCRIPTION},
+            "servers": [{"url": "/"}],
+            "security": [{"ShellKey": []}, {"Bearer": []}],
+            "tags": [{"name": tag} for tag in tags],
+            "paths": paths,
+            "components": {
+                "schemas": dict(sorted(self._components.items())),
+                "responses": dict(sorted(self._shared.items())),
+                "headers": {
+                    "X-Request-Id": {
+                        "description": "Names the request in the log.",
+                        "required": True,
+                        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+                    }
+                },
+                "securitySchemes": {
+                    "ShellKey": {"type": "apiKey", "in": "header", "name": "X-Shell-Key"},
+                    "Bearer": {"type": "http", "scheme": "bearer"},
+                },
+            },
+        }
+
+    def _operation(self, method: str, path: str, operation: Operation) -> Document:
+        described: Document = {
+            "operationId": _operation_id(method, path),
+            "tags": [operation.tag.value],
+            "summary": operation.summary,
+        }
+        if operation.description:
+            described["description"] = operation.description
+        if parameters := self._parameters(method, path, operation):
+            described["parameters"] = parameters
+        if operation.body:
+            described["requestBody"] = self._body(operation.body)
+        described["responses"] = {
+            **{str(int(status)): self._answer(answer) for status, answer in operation.answers.items()},
+            **self._refusals(method, path, operation),
+        }
+        if operation.public:
+            described["security"] = []
+        return described
+
+    def _parameters(self, method: str, path: str, operation: Operation) -> list[Document]:
+        found: list[Document] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for name in _PATH_PARAMETER.findall(path)
+        ]
+        if operation.query:
+            query = self._queries[operation.query.__name__]
+            for name, schema in query["properties"].items():
+                required = name in query.get("required", ())
+                found.append(_parameter(name, "query", _without_null(schema), required=required))
+        headers = (*operation.headers, _POST_HEADER) if method == "POST" else operation.headers
+        for header in headers:
+            found.append(
+                _parameter(header.name, "header", {**self._schema(header.type), "description": header.meaning})
+            )
+        return found
+
+    def _body(self, body: Body) -> Document:
+        content: Document = {}
+        if body.model:
+            content[JSON] = {"schema": self._schema(body.model)}
+            if body.example:
+                content[JSON]["example"] = body.example
+        if body.raw and body.model:
+            content[TEXT] = {"schema": {"type": "string", "description": body.raw}}
+        elif body.raw:
+            content[BYTES] = {"schema": {"description": body.raw}}
+        return {"required": body.required, "content": content}
+
+    def _answer(self, answer: Answer) -> Document:
+        content = {kind: {"schema": self._content(kind, model)} for kind, model in answer.content.items()}
+        return {"description": answer.meaning, "headers": self._headers(answer.headers), "content": content}
+
+    def _content(self, media_type: str, kind: Any) -> Document:
+        if media_type == BYTES:
+            return {"description": "The very bytes."}
+        if media_type != EVENTS:
+            return self._schema(kind)
+        events = {"output": OutputEvent, "gap": GapEvent, "result": RunResult}
+        return {
+            "type": "string",
+            "description": "Server-sent events; the data of each is JSON, the id of `output` and `gap` a cursor.",
+            "x-events": {name: self._schema(event) for name, event in events.items()},
+        }
+
+    def _headers(self, headers: tuple[Header, ...]) -> Document:
+        own = {
+            header.name: {
+                "description": header.meaning,
+                "schema": self._schema(header.type),
+                **({"required": True} if header.always else {}),
+            }
+            for header in headers
+        }
+        return {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}, **own}
+
+    def _refusals(self, method: str, path: str, operation: Operation) -> Document:
+        """Return the answers for all errors that this operation can meet, by status."""
+        kinds: list[type[ShelldError]] = [*_ANYWHERE, *(() if operation.public else _WITH_KEY)]
+        if method == "POST":
+            kinds.append(IdempotencyMismatch)
+        if _PATH_PARAMETER.search(path):
+            kinds.append(NotFound)
+        common = _by_status(kinds)
+        found = {}
+        for status, codes in sorted(_by_status([*kinds, *operation.errors]).items()):
+            if codes != common.get(status):
+                found[str(status)] = self._refusal(status, codes)
+                continue
+            name = HTTPStatus(status).phrase.replace(" ", "")
+            self._shared[name] = self._refusal(status, codes)
+            found[str(status)] = {"$ref": f"#/components/responses/{name}"}
+        return found
+
+    def _refusal(self, status: int, codes: Iterable[str]) -> Document:
+        members = {"status": {"const": status}, "code": {"enum": [*codes]}}
+        schema = {"allOf": [self._schema(Problem), {"properties": members}]}
+        return {
+            "description": f"{HTTPStatus(status).phrase}: " + ", ".join(f"`{code}`" for code in codes) + ".",
+            "headers": self._headers(()),
+            "content": {PROBLEM_TYPE: {"schema": schema}, TEXT: {"schema": {"type": "string"}}},
+        }
+
+    def _schema(self, kind: Any) -> Document:
+        return self._schemas[repr(kind)]
+
+
+def _types(operation: Operation) -> Iterable[Any]:
+    """Yield all that an operation needs a schema of."""
+    if operation.query:
+        yield operation.query
+    if operation.body and operation.body.model:
+        yield operation.body.model
+    headers = [*operation.headers, _POST_HEADER]
+    for answer in operation.answers.values():
+        headers += answer.headers
+        yield from (kind for media_type, kind in answer.content.items() if media_type != BYTES)
+    yield from (header.type for header in headers)
+
+
+def _by_status(kinds: Iterable[type[ShelldError]]) -> dict[int, list[str]]:
+    """Return the codes of errors by their status."""
+    found: dict[int, list[str]] = {}
+    for kind in dict.fromkeys(kinds):
+        found.setdefault(kind.status, []).append(kind.code)
+    return found
+
+
+def _parameter(name: str, place: str, schema: Document, *, required: bool = False) -> Document:
+    """Return a parameter; what its schema says of its meaning is said of the parameter."""
+    schema = dict(schema)
+    meaning = schema.pop("description", "")
+    return {
+        "name": name,
+        "in": place,
+        **({"description": meaning} if meaning else {}),
+        **({"required": True} if required else {}),
+        "schema": schema,
+    }
+
+
+def _without_null(schema: Document) -> Document:
+    """Return the schema of a parameter: one that may be left out cannot be null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
+    if not kinds:
+        return rest
+    return {**kinds[0], **rest} if len(kinds) == 1 else {"anyOf": kinds, **rest}
+
+
+def _operation_id(method: str, path: str) -> str:
+    return "_".join([method.lower(), *re.findall(r"\w+", path)])
