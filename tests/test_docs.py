@@ -40,13 +40,13 @@ def _read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _routes(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield (method, path) of all endpoints; HEAD comes with every GET."""
+def application(directory: Path) -> Application:
+    """Return an application that serves nothing: it has the routes of every other."""
     logger = logging.getLogger("test")
     surroundings = Surroundings(
         environment={}, working_directory=str(directory), data_directory=directory, open_files=(1024, 1024)
     )
-    application = Application(
+    return Application(
         Computer(Settings(), surroundings, logger),
         KeyHolder(None),
         IdleTimer(0, lambda: None),
@@ -54,7 +54,11 @@ def _routes(directory: Path) -> Iterator[tuple[str, str]]:
         admit=lambda: None,
         shut_down=lambda: None,
     )
-    for route in application.routes:
+
+
+def _routes(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield (method, path) of all endpoints; HEAD comes with every GET."""
+    for route in application(directory).routes:
         assert isinstance(route, Route)
         for method in sorted((route.methods or set()) - {"HEAD"}):
             yield method, route.path

@@ -89,7 +89,7 @@ class _Writer:
         schemas, self._components = msgspec.json.schema_components(
             distinct.values(), ref_template=f"{_SCHEMAS}{{name}}"
         )
-        self._schemas = dict(zip(distinct, schemas, strict=True))
+        self._schemas: dict[str, Document] = dict(zip(distinct, schemas, strict=True))
         self._queries = {
             operation.query.__name__: self._components.pop(operation.query.__name__)
             for operation in {item.query: item for item in operations.values()}.values()
@@ -193,9 +193,8 @@ class _Writer:
             return self._schema(kind)
         events = {"output": OutputEvent, "gap": GapEvent, "result": RunResult}
         return {
-            "type": "string",
-            "description": "Server-sent events; the data of each is JSON, the id of `output` and `gap` a cursor.",
-            "x-events": {name: self._schema(event) for name, event in events.items()},
+            "description": "Each of the server-sent events. The id of `output` and `gap` is a cursor.",
+            "oneOf": [_event(name, self._schema(event)) for name, event in events.items()],
         }
 
     def _headers(self, headers: tuple[Header, ...]) -> Document:
@@ -238,6 +237,19 @@ class _Writer:
 
     def _schema(self, kind: Any) -> Document:
         return self._schemas[repr(kind)]
+
+
+def _event(name: str, data: Document) -> Document:
+    """Return the schema of one event, as later versions of OpenAPI write it."""
+    return {
+        "type": "object",
+        "properties": {
+            "event": {"const": name},
+            "id": {"type": "string", "pattern": r"^\d+$"},
+            "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data},
+        },
+        "required": ["event", "data"],
+    }
 
 
 def _types(operation: Operation) -> Iterable[Any]:
