@@ -96,6 +96,14 @@ Duration = Annotated[
 ]
 """Seconds, or text such as `500ms`, `30s`, `1h30m`. Whoever reads it has it checked by `units.parse_duration`."""
 
+DurationText = Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN})]
+"""The same where everything is text: in a query string or a header."""
+
+Variables = Annotated[
+    dict[str, str], Meta(extra_json_schema={"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}})
+]
+"""Variables of the environment by name. Whoever takes them checks them."""
+
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, in UTC with milliseconds."""
 
@@ -106,6 +114,15 @@ MaxOutput = Annotated[int, Meta(ge=0, description="Characters to return of each 
 StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the run has accepted before.")]
 
 
+CommandText = Annotated[
+    str,
+    Meta(
+        description="Any text without NUL, not only white space.",
+        extra_json_schema={"pattern": r"^[^\x00]*\S[^\x00]*$"},
+    ),
+]
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all request bodies: an unknown field is an error that names it."""
 
@@ -114,7 +131,7 @@ class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
     working_directory: Annotated[str, Meta(description="Where bash starts; it must exist.")] | None = None
-    environment: Annotated[dict[str, str], Meta(description="Variables on top of the configured ones.")] = {}
+    environment: Annotated[Variables, Meta(description="Variables on top of the configured ones.")] = {}
     rows: Size | None = None
     cols: Size | None = None
 
@@ -122,13 +139,13 @@ class StartupRequest(Request, frozen=True, kw_only=True):
 class RunRequest(Request, frozen=True, kw_only=True):
     """A command, how to run it, and how to answer for it."""
 
-    command: Annotated[str, Meta(description="Any text without NUL, not only white space.")]
+    command: CommandText
     run_id: RunId | None = None
     timeout: Annotated[Duration, Meta(description="How long to wait; it never ends the command.")] | None = None
     directory: Annotated[str, Meta(description="Run there, and come back to where the shell was.")] | None = None
     description: Annotated[str, Meta(description="Shown in results and listings.")] | None = None
     stdin: Annotated[str, Meta(description="What the command reads, and then end-of-file.")] | None = None
-    environment: Annotated[dict[str, str], Meta(description="Variables for this run alone.")] = {}
+    environment: Annotated[Variables, Meta(description="Variables for this run alone.")] = {}
     streams: Streams | None = None
     format: OutputFormat = OutputFormat.TEXT
     max_output: MaxOutput | None = None

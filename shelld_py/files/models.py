@@ -11,6 +11,9 @@ import msgspec
 
 from shelld_py.models import Request
 
+FilePath = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"})]
+"""A path as a client writes it: absolute, or relative to the base directory. `paths.py` checks it."""
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -39,7 +42,7 @@ class Operation(StrEnum):
 class ViewRequest(Request, frozen=True, kw_only=True):
     """Which directory to list, and how many levels of it."""
 
-    path: str
+    path: FilePath
     depth: Count = 1
     hidden: bool = False
 
@@ -47,7 +50,7 @@ class ViewRequest(Request, frozen=True, kw_only=True):
 class ReadRequest(Request, frozen=True, kw_only=True):
     """Which file to read, and which lines: the first and the last, both included; -1 is the end."""
 
-    path: str
+    path: FilePath
     view_range: tuple[int, int] | None = None
 
 
@@ -64,35 +67,35 @@ class ChangeRequest(Request, frozen=True, kw_only=True):
 class CreateRequest(ChangeRequest, frozen=True, kw_only=True):
     """A new file; missing parents are made."""
 
-    path: str
+    path: FilePath
     content: str
 
 
 class DeleteRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file to delete. Of a symbolic link, the link."""
 
-    path: str
+    path: FilePath
 
 
 class MoveRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file to move. `if_match` is about the source, `if_none_match` about the destination."""
 
-    source_path: str
-    destination_path: str
+    source_path: FilePath
+    destination_path: FilePath
     overwrite: bool = False
 
 
 class UpdateRequest(ChangeRequest, frozen=True, kw_only=True):
     """The new content of an existing file."""
 
-    path: str
+    path: FilePath
     content: str
 
 
 class InsertRequest(ChangeRequest, frozen=True, kw_only=True):
     """Text to put after a line; 0 is the beginning."""
 
-    path: str
+    path: FilePath
     content: str
     line: int
 
@@ -100,8 +103,8 @@ class InsertRequest(ChangeRequest, frozen=True, kw_only=True):
 class ReplaceRequest(ChangeRequest, frozen=True, kw_only=True):
     """Text to put in the place of every occurrence of another text, compared case-sensitively."""
 
-    path: str
-    old_string: str
+    path: FilePath
+    old_string: Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1})]
     new_string: str
     expected_replacements: Count | None = None
 
@@ -109,7 +112,7 @@ class ReplaceRequest(ChangeRequest, frozen=True, kw_only=True):
 class UndoRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file whose last change is to be undone; `force` does it over changes of others, too."""
 
-    path: str
+    path: FilePath
     force: bool = False
 
 
@@ -122,7 +125,7 @@ class SearchRequest(Request, frozen=True, kw_only=True):
     """
 
     pattern: Annotated[str, msgspec.Meta(min_length=1)]
-    path: str = "."
+    path: FilePath = "."
     literal: bool = False
     case_sensitive: bool = True
     include: tuple[str, ...] = ()
@@ -135,7 +138,7 @@ class FindRequest(Request, frozen=True, kw_only=True):
     """Which files to list: those below `path` that match the glob `pattern` (as `include` of a search)."""
 
     pattern: Annotated[str, msgspec.Meta(min_length=1)]
-    path: str = "."
+    path: FilePath = "."
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
 
 

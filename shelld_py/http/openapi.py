@@ -1,10 +1,9 @@
 """The API described in OpenAPI 3.1, made from the route list and the declarations in `operations.py`.
 
-The schemas are those of the models that requests are checked with and answers are made of. The document is made
-when it is first asked for, in a thread, and kept. It knows what endpoints declare, not what they do.
+The schemas are those of the models that requests are checked with and answers are made of. This file is imported,
+and the document made, when it is first asked for. It knows what endpoints declare, not what they do.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -12,8 +11,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from shelld_py import errors
@@ -29,6 +26,7 @@ from shelld_py.errors import (
     ShuttingDown,
 )
 from shelld_py.http.operation import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
+from shelld_py.http.operations import OPERATIONS
 from shelld_py.http.problems import PROBLEM_TYPE
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
 from shelld_py.version import __version__
@@ -49,12 +47,6 @@ Errors are one line of text in the first case and a problem document in the seco
 `GET` is. A header `X-Request-Id` of 1 to 128 characters out of `A-Za-z0-9._-` is given back in the answer."""
 
 
-async def describe(request: HttpRequest) -> Response:
-    """GET /openapi.json: without a key, and without touching anything."""
-    endpoints = tuple(endpoints_of(request.scope["app"].routes))
-    return Response(await asyncio.to_thread(document, endpoints), media_type=JSON)
-
-
 def endpoints_of(routes: Iterable[BaseRoute]) -> Iterable[tuple[str, str]]:
     """Yield the method and path of each route; HEAD comes with every GET and is not told."""
     for route in routes:
@@ -66,8 +58,6 @@ def endpoints_of(routes: Iterable[BaseRoute]) -> Iterable[tuple[str, str]]:
 @lru_cache(maxsize=1)
 def document(endpoints: tuple[tuple[str, str], ...]) -> bytes:
     """Return the document for `endpoints` as JSON. Raises `KeyError` for one that is not declared."""
-    from shelld_py.http.operations import OPERATIONS
-
     return msgspec.json.encode(_Writer({endpoint: OPERATIONS[endpoint] for endpoint in endpoints}).document())
 
 

@@ -35,10 +35,14 @@ from shelld_py.http.parameters import (
     WaitQuery,
 )
 from shelld_py.metadata import Metadata
+from shelld_py.units import DURATION_PATTERN
 
 _OK: Final = HTTPStatus.OK
 _Count = Annotated[int, Meta(ge=0)]
 _Digits = Annotated[str, Meta(pattern=r"^\d+$")]
+
+_Range = Annotated[str, Meta(pattern=r"^\s*(?:bytes=(?:\d+-\d*|-\d+)\s*)?$")]
+_Timeout = Annotated[str, Meta(pattern=f"{DURATION_PATTERN}|^$")]
 
 _RUN_HEADERS: Final = (
     Header(name="X-Run-Id", meaning="The run."),
@@ -86,7 +90,7 @@ _RUN_ANSWERS: Final[dict[int, Answer]] = {
 }
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
-    "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`."),),
+    "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),),
     "body": _RUN_BODY,
     "answers": _RUN_ANSWERS,
 }
@@ -333,7 +337,7 @@ _FILES: Final = {
         tag=Tag.FILES,
         summary="The bytes of a file",
         query=RawFileQuery,
-        headers=(Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`."),),
+        headers=(Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`.", type=_Range),),
         answers={
             _OK: Answer(
                 meaning="All of them.",

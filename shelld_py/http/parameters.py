@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from shelld_py.models import (
-    Duration,
+    DurationText,
     MaxOutput,
     OutputFormat,
     RunRequest,
@@ -19,7 +19,12 @@ from shelld_py.models import (
     Stream,
 )
 
-_Cursor = Annotated[int, Meta(ge=0, description="Byte offset in the log.")]
+Signal = Annotated[
+    str, Meta(pattern="^[0-9]+$|^[A-Za-z]", description="Send this one signal (`TERM`, `SIGTERM`, `15`) and return.")
+]
+_LARGEST: Final = 10**18 - 1
+_Cursor = Annotated[int, Meta(ge=0, le=_LARGEST, description="Byte offset in the log.")]
+_MaxOutput = Annotated[MaxOutput, Meta(le=_LARGEST)]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +34,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 class SignalQuery(Query, frozen=True, kw_only=True):
     """Of a kill."""
 
-    signal: Annotated[str, Meta(description="Send this one signal (`TERM`, `SIGTERM`, `15`) and return.")] | None = None
+    signal: Signal | None = None
 
 
 class ShutdownQuery(Query, frozen=True, kw_only=True):
@@ -50,9 +55,9 @@ class OutputQuery(Query, frozen=True, kw_only=True):
 
     cursor: _Cursor | None = None
     stream: Stream = Stream.STDOUT
-    limit: Annotated[int, Meta(ge=1, description="About how many bytes of the log to read.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="About how many bytes of the log to read.")] | None = None
     format: OutputFormat = OutputFormat.TEXT
-    wait: Annotated[Duration, Meta(description="If nothing new is there, wait so long for it or the end.")] = 0
+    wait: Annotated[DurationText, Meta(description="If nothing new is there, wait so long for it or the end.")] = "0"
 
 
 class RunsQuery(Query, frozen=True, kw_only=True):
@@ -60,39 +65,42 @@ class RunsQuery(Query, frozen=True, kw_only=True):
 
     session_id: Annotated[str, Meta(description="Those of this shell alone.")] | None = None
     status: RunStatus | None = None
-    limit: Annotated[int, Meta(ge=1, description="The newest so many.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="The newest so many.")] | None = None
 
 
 class ResultQuery(Query, frozen=True, kw_only=True):
     """Of a run result."""
 
     format: OutputFormat = OutputFormat.TEXT
-    max_output: MaxOutput | None = None
+    max_output: _MaxOutput | None = None
 
 
 class WaitQuery(Query, frozen=True, kw_only=True):
     """Of a wait for a run."""
 
-    timeout: Annotated[Duration, Meta(description="How long to wait.")] | None = None
-    cursor: Annotated[int, Meta(ge=0, description="Also stop when there is output past this offset.")] | None = None
+    timeout: Annotated[DurationText, Meta(description="How long to wait.")] | None = None
+    cursor: Annotated[_Cursor, Meta(description="Also stop when there is output past this offset.")] | None = None
     stream: Stream = Stream.STDOUT
     format: OutputFormat = OutputFormat.TEXT
-    max_output: MaxOutput | None = None
+    max_output: _MaxOutput | None = None
 
 
 class RawFileQuery(Query, frozen=True, kw_only=True):
     """Of the bytes of a file."""
 
-    path: Annotated[str, Meta(min_length=1, description="Relative to `files.base_directory`, or absolute.")]
+    path: Annotated[
+        str, Meta(min_length=1, pattern=r"^[^\x00]+$", description="Relative to `files.base_directory`, or absolute.")
+    ]
 
 
-_Variable = Annotated[str, Meta(pattern="=", description="NAME=VALUE, once for each variable.")]
+_Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*=", description="NAME=VALUE, once for each variable.")]
+_AS_TEXT: Final = {"timeout": Annotated[DurationText, Meta(description="How long to wait.")] | None}
 
 RunQuery: Final = msgspec.defstruct(
     "RunQuery",
     [
         *(
-            (field.name, field.type, field.default)
+            (field.name, _AS_TEXT.get(field.name, field.type), field.default)
             for field in msgspec.structs.fields(RunRequest)
             if field.name not in ("command", "environment")
         ),

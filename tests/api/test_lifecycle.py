@@ -215,13 +215,14 @@ def test_idle_shutdown(start_daemon) -> None:
 
 
 def test_rejected_requests_do_not_count_as_activity(start_daemon) -> None:
-    """/health and refused keys do not keep an idle daemon."""
+    """/health, /openapi.json and refused keys do not keep an idle daemon."""
     daemon = start_daemon(timeout__idle="400ms")
     deadline = time.monotonic() + 5
 
     def over() -> bool:
         try:
             daemon.ask("GET", "/health")
+            daemon.ask("GET", "/openapi.json")
             daemon.ask("GET", "/status", key="wrong")
             daemon.ask("GET", "/status")
         except OSError:

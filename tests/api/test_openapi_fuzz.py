@@ -146,8 +146,12 @@ def make_sensible(case: Case, data: st.DataObject, sessions: tuple[str, ...]) ->
         if name in case.path_parameters and data.draw(st.integers(0, 3)):
             case.path_parameters[name] = data.draw(st.sampled_from(known))
     if case.path.startswith("/files/") and isinstance(case.body, dict) and data.draw(st.booleans()):
-        for name in {"path", "source_path"} & case.body.keys():
-            case.body[name] = "notes.txt" if case.path not in ("/files/view", "/files/search") else "."
+        there = "." if case.path in ("/files/view", "/files/search", "/files/find") else "notes.txt"
+        for name in ("path", "source_path"):
+            if isinstance(case.body.get(name), str):
+                case.body[name] = there
+    if case.path == "/files/raw" and isinstance(case.query.get("path"), str) and data.draw(st.booleans()):
+        case.query["path"] = "notes.txt"
 
 
 def make_harmless(case: Case, data: st.DataObject) -> None:
