@@ -4,6 +4,7 @@ The endpoints take the names from here, and the description of the API the types
 parsed here.
 """
 
+import signal
 from typing import Annotated, Final
 
 import msgspec
@@ -19,8 +20,14 @@ from shelld_py.models import (
     Stream,
 )
 
-Signal = Annotated[
-    str, Meta(pattern="^[0-9]+$|^[A-Za-z]", description="Send this one signal (`TERM`, `SIGTERM`, `15`) and return.")
+_SIGNAL_NAMES: Final = "|".join(name.removeprefix("SIG") for name in signal.Signals.__members__)
+_SIGNAL_NUMBERS: Final = "|".join(str(int(number)) for number in sorted(signal.valid_signals()))
+_Signal = Annotated[
+    str,
+    Meta(
+        pattern=f"^(?:(?:SIG)?(?:{_SIGNAL_NAMES})|{_SIGNAL_NUMBERS})$",
+        description="Send this one signal (`TERM`, `SIGTERM`, `15`) and return.",
+    ),
 ]
 _LARGEST: Final = 10**18 - 1
 _Cursor = Annotated[int, Meta(ge=0, le=_LARGEST, description="Byte offset in the log.")]
@@ -34,7 +41,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 class SignalQuery(Query, frozen=True, kw_only=True):
     """Of a kill."""
 
-    signal: Signal | None = None
+    signal: _Signal | None = None
 
 
 class ShutdownQuery(Query, frozen=True, kw_only=True):

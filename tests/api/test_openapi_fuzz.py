@@ -135,9 +135,15 @@ def test_no_answer_is_undeclared(target: Target, method: str, path: str) -> None
         if accept := data.draw(st.sampled_from(ACCEPTED)):
             headers["Accept"] = accept
         answer = case.call(target.url, session=target.connection, headers=headers, timeout=20)
-        case.validate_response(answer, checks=CHECKS)
+        case.validate_response(answer, checks=CHECKS[:-1] if overridden(case) else CHECKS)
 
     (seed(int(SEED))(ask) if SEED else ask)()
+
+
+def overridden(case: Case) -> bool:
+    """Whether a parameter, be it wrong, may have no effect: the body goes before the query, that before the header."""
+    runs = case.path.endswith(("/run", "/exec"))
+    return runs and bool((case.media_type == "application/json" and case.query) or "X-Command-Timeout" in case.headers)
 
 
 def make_sensible(case: Case, data: st.DataObject, sessions: tuple[str, ...]) -> None:
