@@ -76,10 +76,9 @@ class _Writer:
         for operation in operations.values():
             types += _types(operation)
         distinct = {repr(kind): kind for kind in types}
-        schemas, self._components = msgspec.json.schema_components(
-            distinct.values(), ref_template=f"{_SCHEMAS}{{name}}"
-        )
-        self._schemas: dict[str, Document] = dict(zip(distinct, schemas, strict=True))
+        schemas, components = msgspec.json.schema_components(distinct.values(), ref_template=f"{_SCHEMAS}{{name}}")
+        self._schemas: dict[str, Document] = dict(zip(distinct, map(_without_tuples, schemas), strict=True))
+        self._components: Document = _without_tuples(components)
         self._queries = {
             operation.query.__name__: self._components.pop(operation.query.__name__)
             for operation in {item.query: item for item in operations.values()}.values()
@@ -240,6 +239,20 @@ def _event(name: str, data: Document) -> Document:
         },
         "required": ["event", "data"],
     }
+
+
+def _without_tuples(schema: Any) -> Any:
+    """Return a schema in which so many items of one type are a list of them: few tools know `prefixItems`."""
+    if isinstance(schema, list):
+        return [_without_tuples(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {name: _without_tuples(part) for name, part in schema.items()}
+    items = schema.get("prefixItems")
+    if isinstance(items, list) and all(item == items[0] for item in items):
+        del schema["prefixItems"]
+        schema["items"] = items[0]
+    return schema
 
 
 def _types(operation: Operation) -> Iterable[Any]:

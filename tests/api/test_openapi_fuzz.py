@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -32,21 +31,7 @@ from tests.daemons import KEY, RunningDaemon, running_daemon
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
 SEED = os.environ.get("FUZZ_SEED")
-
-
-def _without_tuples(schema: Any) -> Any:
-    """Return a schema with pairs of one type as lists of two: schemathesis does not know `prefixItems` in answers."""
-    if isinstance(schema, list):
-        return [_without_tuples(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = {name: _without_tuples(part) for name, part in schema.items()}
-    if "prefixItems" in schema:
-        (schema["items"], *_) = schema.pop("prefixItems")
-    return schema
-
-
-API = schemathesis.openapi.from_dict(_without_tuples(json.loads(document(tuple(OPERATIONS)))))
+API = schemathesis.openapi.from_dict(json.loads(document(tuple(OPERATIONS))))
 FUZZED = sorted(endpoint for endpoint in OPERATIONS if endpoint[1] != "/shutdown")
 """All but the one that ends the daemon."""
 
