@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.routing import BaseRoute, Route
@@ -37,7 +37,11 @@ _SCHEMAS: Final = "#/components/schemas/"
 _PATH_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 _ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
 _WITH_KEY: Final = (KeyRequired, KeyMismatch, ShuttingDown)
-_POST_HEADER: Final = Header(name="Idempotency-Key", meaning="The same key with the same request is not done again.")
+_POST_HEADER: Final = Header(
+    name="Idempotency-Key",
+    meaning="The same key with the same request is not done again.",
+    type=Annotated[str, msgspec.Meta(max_length=255)],
+)
 _DESCRIPTION: Final = """\
 A persistent bash in a pseudo-terminal, commands whose output is read by cursor, sessions, and file operations that
 can be undone.
@@ -77,8 +81,8 @@ class _Writer:
             types += _types(operation)
         distinct = {repr(kind): kind for kind in types}
         schemas, components = msgspec.json.schema_components(distinct.values(), ref_template=f"{_SCHEMAS}{{name}}")
-        self._schemas: dict[str, Document] = dict(zip(distinct, map(_without_tuples, schemas), strict=True))
-        self._components: Document = _without_tuples(components)
+        self._schemas: dict[str, Document] = dict(zip(distinct, map(_portable, schemas), strict=True))
+        self._components: Document = _portable(components)
         self._queries = {
             operation.query.__name__: self._components.pop(operation.query.__name__)
             for operation in {item.query: item for item in operations.values()}.values()
@@ -241,17 +245,22 @@ def _event(name: str, data: Document) -> Document:
     }
 
 
-def _without_tuples(schema: Any) -> Any:
-    """Return a schema in which so many items of one type are a list of them: few tools know `prefixItems`."""
+def _portable(schema: Any) -> Any:
+    """Return a schema that more tools understand.
+
+    So many items of one type are a list of them, without `prefixItems`; an enumeration of texts says that it is one.
+    """
     if isinstance(schema, list):
-        return [_without_tuples(part) for part in schema]
+        return [_portable(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {name: _without_tuples(part) for name, part in schema.items()}
+    schema = {name: _portable(part) for name, part in schema.items()}
     items = schema.get("prefixItems")
     if isinstance(items, list) and all(item == items[0] for item in items):
         del schema["prefixItems"]
         schema["items"] = items[0]
+    if isinstance(values := schema.get("enum"), list) and all(isinstance(value, str) for value in values):
+        schema["type"] = "string"
     return schema
 
 
