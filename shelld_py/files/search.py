@@ -38,8 +38,16 @@ _ARGUMENTS = 2000
 """Files handed to one ripgrep. If their names exceed the kernel's limit (execve(2)), ripgrep is not used."""
 _LINE_WIDTH = 1000
 """Characters of a matching line that are shown."""
-_OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~")
+_OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~|\\u013[01]")
 """What Python's `re` and the regex crate of ripgrep both understand, but not alike."""
+_OTHER_CHARACTERS = (
+    r"[\x1c-\x1f\u{130}\u{131}\u{200c}\u{200d}\p{M}\p{Nl}\p{No}\p{Cn}]|[\p{Pc}--_]|[\p{Alphabetic}--\p{L}]|\r"
+)
+"""Characters, in ripgrep's dialect, of which the two think differently: whether they are part of a word or white
+space, what they are in the other case, whether they end a line. Files that have any are read in any case: those with
+CRLF too, for an end of a line that fits both engines, and all versions of ripgrep, there is not."""
+_SYNTAX = re.compile(r"[][\\.+*?()|{}^$#&~-]")
+"""What has to be escaped in a pattern to mean itself (regex::escape)."""
 
 
 @dataclass(frozen=True)
@@ -257,16 +265,18 @@ def _compiled(request: SearchRequest) -> re.Pattern[str]:
 
 def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: Sequence[str]) -> Iterator[str]:
     """Yield those of `files`, in order, in which ripgrep finds a match; all of them where it cannot tell."""
-    options = ["--no-config", "--files-with-matches", "--null", "--text", "--crlf", "--no-messages"]
+    options = ["--no-config", "--files-with-matches", "--null", "--text", "--no-messages"]
     options.append("--case-sensitive" if request.case_sensitive else "--ignore-case")
-    if request.literal:
-        options.append("--fixed-strings")
-    program = scope.ripgrep if request.literal or not _OTHER_DIALECT.search(request.pattern) else None
+    pattern = _SYNTAX.sub(r"\\\g<0>", request.pattern) if request.literal else request.pattern
+    options += ["--regexp", pattern, "--regexp", _OTHER_CHARACTERS]
+    program = scope.ripgrep
+    if "\u0130" in pattern or "\u0131" in pattern or (not request.literal and _OTHER_DIALECT.search(pattern)):
+        program = None
     for start in range(0, len(files), _ARGUMENTS):
         part = files[start : start + _ARGUMENTS]
         found = None
         if program is not None:
-            found = _found_by_ripgrep([program, *options, "--regexp", request.pattern, "--", *part], tree.descriptor)
+            found = _found_by_ripgrep([program, *options, "--", *part], tree.descriptor)
         if found is None:
             program = None
             yield from part
@@ -287,7 +297,7 @@ def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] 
             capture_output=True,
             check=False,
         )
-    except OSError:
+    except (OSError, ValueError):  # not installed, too many names; NUL in the pattern
         return None
     if done.returncode not in (0, 1):
         return None
