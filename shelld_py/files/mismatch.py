@@ -16,6 +16,8 @@ _LINES_TOLD = 20
 """Line numbers that an error lists."""
 _TELLING = 8
 """Characters of a text whose presence in a file can hardly be chance."""
+_MOST_COMPARED = 10_000
+"""Characters of a line in which the first difference is looked for."""
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\'": "'"}
 _NAMES = {"\t": "a tab", " ": "a space", "\r": "a carriage return (the line ends in CRLF)", "": "the end of the line"}
 
@@ -89,7 +91,7 @@ def _first_difference(body: str, old: str, near: NearestText) -> list[str]:
 
 def _pairs(line: str, wanted: str, *, last: bool) -> list[tuple[str, str]]:
     """Return the characters that stand against each other; the last line need not be whole."""
-    length = len(wanted) if last else max(len(line), len(wanted))
+    length = min(len(wanted) if last else max(len(line), len(wanted)), _MOST_COMPARED)
     return [(line[at : at + 1], wanted[at : at + 1]) for at in range(length)]
 
 
@@ -104,6 +106,6 @@ def _named(character: str) -> str:
     if character in _NAMES:
         return _NAMES[character]
     if character.isascii() and character.isprintable():
-        return f"'{character}'"
+        return repr(character)
     name = unicodedata.name(character, f"U+{ord(character):04X}")
     return f"'{character}' ({name})" if character.isprintable() else name
