@@ -16,6 +16,8 @@ _LINES_TOLD = 20
 """Line numbers that an error lists."""
 _TELLING = 8
 """Characters of a text whose presence in a file can hardly be chance."""
+_MOST_SHOWN = 20_000
+"""Characters of the nearest text that are shown."""
 _MOST_COMPARED = 10_000
 """Characters of a line in which the first difference is looked for."""
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\'": "'"}
@@ -36,7 +38,7 @@ def text_not_found(body: str, old: str, new: str, path: str) -> TextNotFound:
     if near.same_but_white_space:
         sentences.append("It differs in white space only.")
     sentences += [*_first_difference(body, old, near), *hints]
-    nearest = {"first_line": near.first_line, "last_line": near.last_line, "text": near.text}
+    nearest = {"first_line": near.first_line, "last_line": near.last_line, "text": near.text[:_MOST_SHOWN]}
     return TextNotFound(" ".join(sentences) + "\n" + near.numbered(), path=path, nearest=nearest)
 
 
