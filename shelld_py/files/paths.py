@@ -185,6 +185,9 @@ class AllowedDirectories:
     def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
             raise InvalidRequest("path must be the path of a file: not empty, and without NUL.")
+        if path == "~" or path.startswith("~/"):
+            detail = f"{path} is not a path here, for ~ is not expanded; name the home directory, or write ./{path}."
+            raise InvalidRequest(detail)
         text = posixpath.join(self.base, path)
         try:
             length = len(text.encode())

@@ -60,6 +60,8 @@ from shelld_py.files.threads import in_thread
 from shelld_py.files.undoing import Undoing
 
 T = TypeVar("T")
+_SEARCHES_AT_ONCE = 4
+"""Processes that search at the same time; others wait for their turn."""
 
 
 class FileService:
@@ -97,6 +99,7 @@ class FileService:
         self._locks = KeyedLocks()
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
+        self._searches = anyio.Semaphore(_SEARCHES_AT_ONCE)
         self._scope = SearchScope(self._directories.base, self._directories.roots, self._policy, ripgrep)
 
     @property
@@ -250,8 +253,9 @@ class FileService:
     async def _in_process(self, work: Callable[[], T]) -> T:
         """Do a search in a process of its own, which is killed when it takes too long or is not waited for."""
         try:
-            with anyio.fail_after(self._search_timeout):
-                return await call_in_process(work)
+            async with self._searches:
+                with anyio.fail_after(self._search_timeout):
+                    return await call_in_process(work)
         except TimeoutError:
             detail = f"The search took longer than {self._search_timeout:g} seconds; try a simpler pattern."
             raise SearchTooSlow(detail) from None

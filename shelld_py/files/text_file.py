@@ -197,7 +197,10 @@ class LineReader:
         total = self._endings + self._open_line
         last = total if self._last == -1 else self._last
         if last > total or self._first > max(total, 1):
-            detail = f"view_range [{self._first}, {self._last}] goes beyond {self._path}, which has {total} lines."
+            lines = f"{total} line{'s' * (total != 1)}"
+            detail = (
+                f"view_range [{self._first}, {self._last}] goes beyond {self._path}, which has {lines}; -1 is the end."
+            )
             raise LineOutOfRange(detail, path=self._path, view_range=[self._first, self._last], total_lines=total)
         data = b"".join(self._kept)
         if self._first == 1:

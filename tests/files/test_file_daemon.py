@@ -137,6 +137,53 @@ def test_backups_end_with_their_time_their_client_and_their_daemon(start_daemon:
     assert not backups.exists() or os.listdir(backups) == []
 
 
+def test_security_mode_is_what_the_settings_say(start_daemon: Starter) -> None:
+    """Strict reads what is listed, whatever its case; what is refused can still be moved about as bytes."""
+    extensions = '["PY", "env", "makefile", "tar.gz", "exe"]'
+    daemon = start_daemon(files__security_mode="strict", files__allowed_extensions=extensions)
+    names = {
+        "a.Py": 200,
+        ".ENV": 200,
+        "Makefile": 200,
+        "a.tar.GZ": 200,
+        "a.gz": 403,
+        "a": 403,
+        "a.exe": 403,
+        "a.py.b": 403,
+    }
+    for name, status in names.items():
+        (_work(daemon) / name).write_text("x")
+        answer = _post(daemon, "read", path=name)
+        assert answer.status_code == status, name
+        assert status == 200 or "allows only the extensions in files.allowed_extensions" in answer.json()["detail"]
+        assert daemon.client.get("/files/raw", params={"path": name}).content == b"x"
+
+
+def test_log_that_grows_can_be_read_at_any_moment(shared_daemon: RunningDaemon) -> None:
+    """A read never ends in the middle of a character, though the file gets longer under it."""
+    log = _work(shared_daemon) / "growing.txt"
+    log.write_text("")
+    stop = threading.Event()
+    writer = threading.Thread(target=_append, args=(log, stop))
+    writer.start()
+    try:
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            answer = _post(shared_daemon, "read", path="growing.txt")
+            assert answer.status_code == 200 or answer.json()["code"] == "too_many_tokens", answer.text
+    finally:
+        stop.set()
+        writer.join()
+
+
+def _append(log: Path, stop: threading.Event) -> None:
+    with log.open("ab", buffering=0) as file:
+        while not stop.is_set():
+            file.write("€".encode())
+            if file.tell() > 30_000:
+                file.truncate(0)
+
+
 def test_large_files_pass_through_without_being_held(start_daemon: Starter) -> None:
     """An upload goes to disk and a download comes from there, piece by piece, whatever the size."""
     daemon = start_daemon(server__max_body="100MiB")

@@ -208,6 +208,7 @@ def test_operations_do_what_they_say(
         ("read", {"path": ""}, 400, "invalid_request", "not empty"),
         ("read", {"path": "@/a\0"}, 400, "invalid_request", "NUL"),
         ("read", {"path": "@/" + "n" * 300}, 400, "invalid_request", "too long"),
+        ("read", {"path": "~/a.txt"}, 400, "invalid_request", "~ is not expanded"),
         ("create", {"path": "@/a.txt", "content": ""}, 409, "file_exists", "use update"),
         ("create", {"path": "@/sub", "content": ""}, 409, "file_exists", "exists"),
         ("create", {"path": "@/a.txt/b", "content": ""}, 404, "file_not_found", "no directory"),

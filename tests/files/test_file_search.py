@@ -142,6 +142,34 @@ def test_endless_pattern_is_stopped(tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
 
 
+def test_searches_wait_for_their_turn(tmp_path: Path) -> None:
+    """However many are asked for, a few processes do them."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("a" * 60 + "b\n")
+
+    async def work() -> list[float]:
+        async with FileService(
+            FileSettings(),
+            base_directory=str(tmp_path / "work"),
+            allowed_directories=[str(tmp_path / "work")],
+            backup_directory=str(tmp_path / "backups"),
+            ripgrep=None,
+            search_timeout=0.3,
+        ) as service:
+            request, started = SearchRequest(pattern="(a+)+$"), time.monotonic()
+
+            async def took() -> float:
+                with pytest.raises(SearchTooSlow):
+                    await service.search(request)
+                return time.monotonic() - started
+
+            return sorted(await asyncio.gather(*(took() for _ in range(5))))
+
+    times = asyncio.run(work())
+    assert times[3] < times[4] - 0.2
+    assert times[4] >= 0.6
+
+
 def test_find_lists_newest_first(desk: Desk) -> None:
     """By time of change, cut at the limit; the total counts all."""
     for age, name in enumerate(["new.py", "sub/middle.py", "old.py", "other.md"]):
