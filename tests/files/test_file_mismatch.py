@@ -1,6 +1,10 @@
 """A replacement that does not fit: the refusal says what is the matter."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shelld_py.files.mismatch import text_not_found, unexpected_count
 from shelld_py.files.text_file import Replacement
@@ -53,6 +57,15 @@ def test_nearest_text_comes_with_its_lines() -> None:
     error = text_not_found(_BODY, "if x:\n    y = 2", "", "a.py")
     assert error.detail.endswith("\n7: if x:\n8:     y = 1  ")
     assert error.extra["nearest"] == {"first_line": 7, "last_line": 8, "text": "if x:\n    y = 1  "}
+
+
+@given(st.text("ab \t\r\n\\n\u2019", max_size=40), st.text("ab \t\r\n\\n'", min_size=1, max_size=20))
+def test_difference_is_where_it_is_said_to_be(body: str, old: str) -> None:
+    """Whatever the texts are, the named place holds the named character, and is no part of what was sought."""
+    detail = text_not_found(body, old, "", "a.txt").detail
+    found = re.search(r"is in line (\d+), column (\d+): the file has '(.)',", detail)
+    if found:
+        assert body.split("\n")[int(found[1]) - 1][int(found[2]) - 1] == found[3]
 
 
 def test_unexpected_count_says_where() -> None:
