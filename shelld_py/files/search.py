@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from shelld_py.errors import FileNotFound, InvalidRequest, ShelldError
 from shelld_py.files.faults import meaning
 from shelld_py.files.globs import Globs, IgnoreRules
+from shelld_py.files.kernel import die_with_parent
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
 from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
 from shelld_py.files.policy import ReadPolicy
@@ -287,7 +288,8 @@ def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: 
 def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] | None:
     """Return the files that `command` lists, None when it fails or is not installed.
 
-    It starts in `directory` by way of /proc, for that path cannot be swapped.
+    It starts in `directory` by way of /proc, for that path cannot be swapped. It does not outlive this process, for a
+    fifo in the place of a file would let it wait for ever.
     """
     try:
         done = subprocess.run(
@@ -296,6 +298,7 @@ def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] 
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            preexec_fn=die_with_parent,
         )
     except (OSError, ValueError):  # not installed, too many names; NUL in the pattern
         return None

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.daemons import KEY, RunningDaemon, running_daemon, wait_for
+from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
 
 Starter = Callable[..., RunningDaemon]
 
@@ -136,6 +136,24 @@ def test_backups_end_with_their_time_their_client_and_their_daemon(start_daemon:
     _post(daemon, "update", path="a.txt", content="4")
     assert daemon.stop() == 0
     assert not backups.exists() or os.listdir(backups) == []
+
+
+def test_search_does_not_outlive_a_killed_daemon(tmp_path: Path) -> None:
+    """One that would never end, above all."""
+    with running_daemon(tmp_path) as daemon, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        (_work(daemon) / "a.txt").write_text("a" * 60 + "b")
+        search = pool.submit(_post, daemon, "search", pattern=r"(a+)+\Z")
+        (pid,) = wait_for(daemon.children)
+        wait_for(lambda: b"State:\tR" in Path(f"/proc/{pid}/status").read_bytes() and _cpu_ticks(pid) > 15)
+        assert daemon.client.get("/health").text == "ok"
+        daemon.process.kill()
+        wait_for(lambda: not alive(pid))
+        assert isinstance(search.exception(), httpx.TransportError)
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_security_mode_is_what_the_settings_say(start_daemon: Starter) -> None:
