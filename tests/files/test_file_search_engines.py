@@ -105,7 +105,7 @@ def test_patterns_find_the_same(lines_of_every_kind: Path, pattern: str, *, case
     _check_agreement(lines_of_every_kind, SearchRequest(pattern=pattern, case_sensitive=case_sensitive, limit=1000))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.one_of(
         st.text(alphabet=r"ab\wsdb.^$[]()|*+?{}1i- ", min_size=1, max_size=8),
