@@ -147,12 +147,13 @@ def test_the_readme_shows_the_two_commands(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
 
 
-def test_the_walk_of_the_readme_is_what_happens(start_daemon: Callable[..., RunningDaemon]) -> None:
+@pytest.mark.parametrize(("document", "ends"), [("README.md", True), ("docs/files.md", False)])
+def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], document: str, *, ends: bool) -> None:
     """Every command is run, in order, by one bash. The lines shown appear in its answers, in that order."""
     daemon = start_daemon(key=None)
     work = daemon.data.parent / "work"
     walk = [
-        step for block in re.findall(r"```console\n(.*?)\n```", _read("README.md"), re.DOTALL) for step in _steps(block)
+        step for block in re.findall(r"```console\n(.*?)\n```", _read(document), re.DOTALL) for step in _steps(block)
     ]
     assert walk
     script = "".join(f"{command.replace('localhost:8080', daemon.url)}\necho; echo '{_MARK}'\n" for command, _ in walk)
@@ -163,7 +164,8 @@ def test_the_walk_of_the_readme_is_what_happens(start_daemon: Callable[..., Runn
         actual = iter(_stable(answer.replace(str(work.resolve()), "/tmp/demo")).splitlines())
         missing = [line for line in _stable(shown).splitlines() if line not in actual]
         assert missing == [], f"{command}\n{answer}"
-    assert daemon.process.wait(20) == 0
+    if ends:
+        assert daemon.process.wait(20) == 0
 
 
 def _steps(block: str) -> Iterator[tuple[str, str]]:

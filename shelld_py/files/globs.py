@@ -5,6 +5,7 @@ A glob becomes a regular expression. `*` and `?` stop at slashes, `**` as a whol
 """
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
@@ -74,7 +75,7 @@ def _request_pattern(text: str) -> re.Pattern[str]:
         raise InvalidRequest(f"{text!r} is not a glob; write one such as *.py or src/**/*.py.")
     anywhere = "" if "/" in text.removeprefix("./").rstrip("/") else "(?:.*/)?"
     try:
-        return re.compile(anywhere + _translated(glob, alternatives=True), re.DOTALL)
+        return _compiled(anywhere + _translated(glob, alternatives=True))
     except re.error as error:
         raise InvalidRequest(f"{text!r} is not a glob: {error}.") from None
 
@@ -90,10 +91,16 @@ def _ignore_rule(prefix: str, line: str) -> _Rule | None:
     glob = path.removeprefix("/")
     anywhere = "" if "/" in path else "(?:.*/)?"
     try:
-        pattern = re.compile(anywhere + _translated(glob, alternatives=False), re.DOTALL)
+        pattern = _compiled(anywhere + _translated(glob, alternatives=False))
     except re.error:
         return None
     return _Rule(prefix, pattern, negated, directories_only)
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what `re` may read differently one day, such as `--` in a set
+        return re.compile(expression, re.DOTALL)
 
 
 def _translated(glob: str, *, alternatives: bool) -> str:
@@ -115,8 +122,8 @@ def _translated(glob: str, *, alternatives: bool) -> str:
         elif character == "?":
             parts.append("[^/]")
         elif character == "[" and (found := _SET.match(glob, position)):
-            inverse = "^/" if found[1] else ""
-            parts.append(f"[{inverse}{_escaped_set(found[2])}]")
+            inverse = "^" if found[1] else ""
+            parts.append(f"(?!/)[{inverse}{_escaped_set(found[2])}]")
             position = found.end()
         elif character == "[" and not alternatives:
             raise re.error("the set is not closed")
@@ -136,7 +143,7 @@ def _translated(glob: str, *, alternatives: bool) -> str:
 
 _TOKEN = re.compile(r"(?P<middle>/\*\*/)|(?P<start>\*\*/)|(?P<end>/\*\*$)|(?P<all>\*\*$)")
 _DOUBLE_STAR = {"middle": "/(?:.*/)?", "start": "(?:.*/)?", "end": "/.*", "all": ".*"}
-_SET = re.compile(r"([!^]?)([^/][^\]/]*)\]")
+_SET = re.compile(r"([!^]?)((?:\\.|[^\\])(?:\\.|[^\]\\])*)\]", re.DOTALL)
 
 
 def _is_component(glob: str, token: re.Match[str]) -> bool:
@@ -145,4 +152,4 @@ def _is_component(glob: str, token: re.Match[str]) -> bool:
 
 
 def _escaped_set(content: str) -> str:
-    return re.sub(r"([\\\[\]^&~|])", r"\\\1", content)
+    return re.sub(r"\\(.)|[\[\]^&~|]", lambda found: re.escape(found[1] or found[0]), content, flags=re.DOTALL)

@@ -6,12 +6,13 @@ by a lock, for operations on different files come from different threads.
 """
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shelld_py.errors import ConfigError
@@ -50,7 +51,8 @@ class LinkBackup:
 class Step:
     """A change that can be undone. `before` and `after` are None where there was or is no file.
 
-    `made` are the directories that were made for the file, parents first; `at` is the time on the clock.
+    `made` are the directories that were made for the file, parents first; `at` is the time on the clock. A forced
+    undo holds the steps that it has taken back in `reverted`, the oldest first.
     """
 
     operation: Operation
@@ -58,6 +60,12 @@ class Step:
     after: Fingerprint | None
     made: tuple[str, ...]
     at: float
+    reverted: tuple["Step", ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """How many steps this is with those that it holds."""
+        return 1 + sum(step.weight for step in self.reverted)
 
 
 class History:
@@ -104,6 +112,15 @@ class History:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(backup.name))
 
+    @contextlib.contextmanager
+    def discarding(self, backup: Backup | LinkBackup | None) -> Iterator[None]:
+        """Discard the backup for a change that fails."""
+        try:
+            yield
+        except BaseException:
+            self.discard(backup)
+            raise
+
     def add(
         self,
         path: str,
@@ -114,29 +131,48 @@ class History:
     ) -> None:
         """Remember a change of `path`; the oldest beyond the limit is forgotten."""
         with self._guard:
-            self._expire(path)
-            steps = self._steps.setdefault(path, [])
-            steps.append(Step(operation, before, after, made, self._clock()))
-            surplus = len(steps) - self._max_events
-            if surplus > 0:
-                self._drop(path, surplus)
+            self._append(path, Step(operation, before, after, made, self._clock()))
 
-    def last(self, path: str) -> Step | None:
-        """Return the most recent step of `path` that is kept."""
+    def last(self, path: str, *, past_undos: bool = False) -> Sequence[Step]:
+        """Return the steps that an undo of `path` takes back, the one whose state it restores first.
+
+        That is the most recent one; with `past_undos` the most recent one that is no forced undo, if there is one,
+        and all after it. Empty when no step is kept.
+        """
         with self._guard:
             self._expire(path)
-            steps = self._steps.get(path)
-            return steps[-1] if steps else None
+            steps = self._steps.get(path, [])
+            undos = 0
+            if past_undos:
+                undos = len(list(itertools.takewhile(lambda step: step.operation is Operation.UNDO, reversed(steps))))
+            return steps[-undos - 1 :] if undos < len(steps) else steps[-1:]
 
-    def drop(self, path: str, step: Step) -> None:
-        """Forget a step that was undone, which may have grown too old in the meantime."""
+    def take_back(self, path: str, step: Step) -> None:
+        """Forget the last step, which was undone; those that it had taken back are there again."""
         with self._guard:
             steps = self._steps.get(path, [])
-            if step in steps:
-                steps.remove(step)
+            if steps and steps[-1] is step:  # else it grew too old in the meantime
+                steps.pop()
                 self.discard(step.before)
+                steps += step.reverted
                 if not steps:
                     del self._steps[path]
+
+    def fold(
+        self,
+        path: str,
+        taken: Sequence[Step],
+        before: Backup | None,
+        after: Fingerprint | None,
+        made: tuple[str, ...],
+    ) -> None:
+        """Put a forced undo in the place of the last steps `taken`, which it has taken back."""
+        with self._guard:
+            steps = self._steps.get(path, [])
+            held = tuple(step for step in taken if step in steps)
+            if held:
+                del steps[-len(held) :]
+            self._append(path, Step(Operation.UNDO, before, after, made, self._clock(), held))
 
     def depth(self, path: str) -> int:
         """Return how many steps of `path` can be undone."""
@@ -163,6 +199,16 @@ class History:
                     if _BACKUP_NAME.fullmatch(name):
                         os.unlink(self._path(name))
 
+    def _append(self, path: str, step: Step) -> None:
+        """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
+        self._expire(path)
+        steps = self._steps.setdefault(path, [])
+        steps.append(step)
+        surplus = len(steps) - self._max_events
+        while surplus < len(steps) - 1 and sum(kept.weight for kept in steps[surplus:]) > 2 * self._max_events:
+            surplus += 1
+        self._drop(path, max(surplus, 0))
+
     def _expire(self, *paths: str) -> None:
         if self._ttl:
             oldest = self._clock() - self._ttl
@@ -174,11 +220,15 @@ class History:
         if not count:
             return
         steps = self._steps[path]
-        for step in steps[:count]:
-            self.discard(step.before)
+        self._discard_all(steps[:count])
         del steps[:count]
         if not steps:
             del self._steps[path]
+
+    def _discard_all(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.discard(step.before)
+            self._discard_all(step.reverted)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

@@ -13,6 +13,8 @@ from typing import TypeVar, cast
 
 import anyio
 
+from shelld_py.files.kernel import die_with_parent
+
 T = TypeVar("T")
 
 _PROGRAM = (
@@ -26,7 +28,7 @@ _PROGRAM = (
 async def call_in_process(work: Callable[[], T]) -> T:
     """Return what `work` returns, or raise what it raises; all three must be picklable.
 
-    The process starts in some 100 ms, and is killed when the caller is cancelled.
+    The process starts in some 100 ms, and is killed when the caller is cancelled, or dies.
     """
     call = pickle.dumps(sys.path) + pickle.dumps(work)
     done = await anyio.run_process([sys.executable, "-I", "-c", _PROGRAM], input=call, stderr=None)
@@ -38,6 +40,7 @@ async def call_in_process(work: Callable[[], T]) -> T:
 
 def answer_call() -> None:
     """Do the call that is on standard input, and write its outcome to standard output: the process's side."""
+    die_with_parent()
     work = pickle.load(sys.stdin.buffer)
     outcome: tuple[object, Exception | None]
     try:

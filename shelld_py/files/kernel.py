@@ -1,4 +1,4 @@
-"""Two system calls of Linux that Python's `os` lacks: openat2(2) and renameat2(2).
+"""System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), and one use of prctl(2).
 
 Raw calls with the errors of `os`: an `OSError` with the kernel's errno. Knows nothing of what they are
 used for, and has no opinion on which paths are good.
@@ -7,6 +7,7 @@ used for, and has no opinion on which paths are good.
 import ctypes
 import errno
 import os
+import signal
 
 RESOLVE_NO_MAGICLINKS = 0x02
 """Refuse links such as /proc/self/fd/3, which lead to objects rather than names (openat2(2))."""
@@ -19,6 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYS_OPENAT2 = 437
 """The same number on every architecture that Python runs on (Linux 5.6, the table of unified numbers)."""
 _RENAME_NOREPLACE = 1
+_PR_SET_PDEATHSIG = 1
 _ANYWHERE = -100
 """AT_FDCWD: the directory argument is not looked at, for the path is absolute."""
 
@@ -67,6 +69,11 @@ def rename_without_replacing(source_directory: int, source: str, directory: int,
             raise _last_error(name)
     os.link(source, name, src_dir_fd=source_directory, dst_dir_fd=directory, follow_symlinks=False)
     os.unlink(source, dir_fd=source_directory)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends, also through execve(2) (prctl(2))."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _last_error(path: str) -> OSError:

@@ -2,7 +2,7 @@
 
 Pure functions. For each failed replacement there is someone who must find out why: mostly white space, a line
 that has changed since, or a word misremembered. So the lines are first compared without regard to white space,
-then by which of them are equal, and at last by likeness.
+then by which of them are equal, and at last by likeness, in which case does not count.
 """
 
 import difflib
@@ -95,13 +95,13 @@ def _most_alike(lines: list[str], sought: list[str]) -> int | None:
     """Return the start at which the longest line of `sought` is most like a line of the file."""
     offset, target = max(enumerate(sought), key=lambda item: len(item[1].strip()))
     matcher = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2(target.strip()[:_MOST_WIDTH])
+    matcher.set_seq2(target.strip().casefold()[:_MOST_WIDTH])
     best, best_index, budget = _LEAST_LIKENESS, None, _LIKENESS_CHARACTERS
     for index, line in enumerate(lines):
         budget -= len(line) + 1
         if budget < 0:
             break
-        matcher.set_seq1(line.strip()[:_MOST_WIDTH])
+        matcher.set_seq1(line.strip().casefold()[:_MOST_WIDTH])
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
             best, best_index = ratio, index
     return None if best_index is None else max(best_index - offset, 0)

@@ -167,9 +167,10 @@ class AllowedDirectories:
         raise FileNotFound(f"{path} has too many levels of symbolic links.", path=path)
 
     def shown(self, path: str) -> str:
-        """Return a real path as people would write it: relative to the base where it lies beneath it."""
+        """Return a real path as a diff names it: relative to the base where it lies beneath it, without a slash."""
         base = os.path.realpath(self.base)
-        return posixpath.relpath(path, base) if path.startswith(base.rstrip("/") + "/") else path
+        shown = posixpath.relpath(path, base) if path.startswith(base.rstrip("/") + "/") else path
+        return displayable(shown).lstrip("/")
 
     def remove_empty(self, directories: Sequence[str]) -> None:
         """Remove those of `directories`, parents first in the list, that are empty."""
@@ -184,6 +185,9 @@ class AllowedDirectories:
     def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
             raise InvalidRequest("path must be the path of a file: not empty, and without NUL.")
+        if path == "~" or path.startswith("~/"):
+            detail = f"{path} is not a path here, for ~ is not expanded; name the home directory, or write ./{path}."
+            raise InvalidRequest(detail)
         text = posixpath.join(self.base, path)
         try:
             length = len(text.encode())

@@ -71,7 +71,8 @@ class ReadPolicy:
         """Raise `FileTooLarge` when a whole file of `size` bytes is too large to handle."""
         if not self.fits(size):
             detail = (
-                f"{path} has {size} bytes; files.max_file_size is {self.max_file_size}. Read a part with view_range."
+                f"{path} has {size} bytes; files.max_file_size is {self.max_file_size}. Read a part with view_range; "
+                f"edit it by a command."
             )
             raise FileTooLarge(detail, path=path, size=size, limit=self.max_file_size)
 

@@ -33,8 +33,13 @@ class RawFile:
         self.size = status.st_size
         self.modified_at = status.st_mtime
         self.etag = etag
-        self.start, self.length = _span(byte_range or ByteRange(0), status.st_size, path)
+        self.start, self.length = 0, status.st_size
+        self.narrow(byte_range or ByteRange(0))
         self._descriptor = os.dup(descriptor)
+
+    def narrow(self, byte_range: ByteRange) -> None:
+        """Read only a range of the file. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
+        self.start, self.length = _span(byte_range, self.size, self.path)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the range; fewer if something else cuts the file short meanwhile."""

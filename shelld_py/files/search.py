@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from shelld_py.errors import FileNotFound, InvalidRequest, ShelldError
 from shelld_py.files.faults import meaning
 from shelld_py.files.globs import Globs, IgnoreRules
+from shelld_py.files.kernel import die_with_parent
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
 from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
 from shelld_py.files.policy import ReadPolicy
@@ -38,8 +39,16 @@ _ARGUMENTS = 2000
 """Files handed to one ripgrep. If their names exceed the kernel's limit (execve(2)), ripgrep is not used."""
 _LINE_WIDTH = 1000
 """Characters of a matching line that are shown."""
-_OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~")
+_OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~|\\u013[01]")
 """What Python's `re` and the regex crate of ripgrep both understand, but not alike."""
+_OTHER_CHARACTERS = (
+    r"[\x1c-\x1f\u{130}\u{131}\u{200c}\u{200d}\p{M}\p{Nl}\p{No}\p{Cn}]|[\p{Pc}--_]|[\p{Alphabetic}--\p{L}]|\r"
+)
+"""Characters, in ripgrep's dialect, of which the two think differently: whether they are part of a word or white
+space, what they are in the other case, whether they end a line. Files that have any are read in any case: those with
+CRLF too, for an end of a line that fits both engines, and all versions of ripgrep, there is not."""
+_SYNTAX = re.compile(r"[][\\.+*?()|{}^$#&~-]")
+"""What has to be escaped in a pattern to mean itself (regex::escape)."""
 
 
 @dataclass(frozen=True)
@@ -257,16 +266,18 @@ def _compiled(request: SearchRequest) -> re.Pattern[str]:
 
 def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: Sequence[str]) -> Iterator[str]:
     """Yield those of `files`, in order, in which ripgrep finds a match; all of them where it cannot tell."""
-    options = ["--no-config", "--files-with-matches", "--null", "--text", "--crlf", "--no-messages"]
+    options = ["--no-config", "--files-with-matches", "--null", "--text", "--no-messages"]
     options.append("--case-sensitive" if request.case_sensitive else "--ignore-case")
-    if request.literal:
-        options.append("--fixed-strings")
-    program = scope.ripgrep if request.literal or not _OTHER_DIALECT.search(request.pattern) else None
+    pattern = _SYNTAX.sub(r"\\\g<0>", request.pattern) if request.literal else request.pattern
+    options += ["--regexp", pattern, "--regexp", _OTHER_CHARACTERS]
+    program = scope.ripgrep
+    if "\u0130" in pattern or "\u0131" in pattern or (not request.literal and _OTHER_DIALECT.search(pattern)):
+        program = None
     for start in range(0, len(files), _ARGUMENTS):
         part = files[start : start + _ARGUMENTS]
         found = None
         if program is not None:
-            found = _found_by_ripgrep([program, *options, "--regexp", request.pattern, "--", *part], tree.descriptor)
+            found = _found_by_ripgrep([program, *options, "--", *part], tree.descriptor)
         if found is None:
             program = None
             yield from part
@@ -277,7 +288,8 @@ def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: 
 def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] | None:
     """Return the files that `command` lists, None when it fails or is not installed.
 
-    It starts in `directory` by way of /proc, for that path cannot be swapped.
+    It starts in `directory` by way of /proc, for that path cannot be swapped. It does not outlive this process, for a
+    fifo in the place of a file would let it wait for ever.
     """
     try:
         done = subprocess.run(
@@ -286,8 +298,9 @@ def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] 
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            preexec_fn=die_with_parent,
         )
-    except OSError:
+    except (OSError, ValueError):  # not installed, too many names; NUL in the pattern
         return None
     if done.returncode not in (0, 1):
         return None

@@ -19,7 +19,7 @@ import anyio
 
 from shelld_py.config import FileSettings
 from shelld_py.errors import FileTooLarge, SearchTooSlow
-from shelld_py.files.changes import Changes, OpenFile
+from shelld_py.files.changes import Changes
 from shelld_py.files.faults import directory_needed, meaning
 from shelld_py.files.history import History
 from shelld_py.files.isolation import call_in_process
@@ -49,6 +49,7 @@ from shelld_py.files.models import (
     ViewRequest,
     ViewResult,
 )
+from shelld_py.files.open_file import OpenFile
 from shelld_py.files.paths import AllowedDirectories, DirectoryOpener, Location, best_directory_opener, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.raw import RawFile
@@ -56,8 +57,11 @@ from shelld_py.files.search import SearchScope, find, search
 from shelld_py.files.storage import NewFile, chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
 from shelld_py.files.threads import in_thread
+from shelld_py.files.undoing import Undoing
 
 T = TypeVar("T")
+_SEARCHES_AT_ONCE = 4
+"""Processes that search at the same time; others wait for their turn."""
 
 
 class FileService:
@@ -91,9 +95,11 @@ class FileService:
             backup_directory, ttl=settings.event_ttl, max_events=settings.max_events_per_file, clock=clock
         )
         self._changes = Changes(self._directories, self._policy, self._history)
+        self._undoing = Undoing(self._directories, self._policy, self._history)
         self._locks = KeyedLocks()
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
+        self._searches = anyio.Semaphore(_SEARCHES_AT_ONCE)
         self._scope = SearchScope(self._directories.base, self._directories.roots, self._policy, ripgrep)
 
     @property
@@ -153,7 +159,7 @@ class FileService:
     async def undo(self, request: UndoRequest) -> UndoResult:
         """Take back the last change of a file. Raises `NothingToUndo`, `FileChanged`."""
         async with self._exclusive(request.path, make_parents=True) as location:
-            return await _on_disk(location.path, functools.partial(self._changes.undo, location, request))
+            return await _on_disk(location.path, functools.partial(self._undoing.undo, location, request))
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Search in files. Raises `InvalidRequest` for a bad pattern, `SearchTooSlow`, `FileNotFound`."""
@@ -247,8 +253,9 @@ class FileService:
     async def _in_process(self, work: Callable[[], T]) -> T:
         """Do a search in a process of its own, which is killed when it takes too long or is not waited for."""
         try:
-            with anyio.fail_after(self._search_timeout):
-                return await call_in_process(work)
+            async with self._searches:
+                with anyio.fail_after(self._search_timeout):
+                    return await call_in_process(work)
         except TimeoutError:
             detail = f"The search took longer than {self._search_timeout:g} seconds; try a simpler pattern."
             raise SearchTooSlow(detail) from None

@@ -137,6 +137,8 @@ def open_regular(directory: int, name: str, path: str) -> int:
 def chunks_of(descriptor: int, size: int | None = None) -> Iterator[bytes]:
     """Yield the content of an open file from its position on, `size` bytes at most."""
     left = size
+    if left == 0:
+        return
     while data := os.read(descriptor, CHUNK if left is None else min(left, CHUNK)):
         yield data
         if left is not None:
@@ -146,9 +148,12 @@ def chunks_of(descriptor: int, size: int | None = None) -> Iterator[bytes]:
 
 
 def read_all(descriptor: int, size: int) -> bytes:
-    """Return the content of an open file, which should have `size` bytes, from its position on."""
-    data = os.read(descriptor, size + 1)
-    return data if len(data) >= size else b"".join((data, *chunks_of(descriptor)))
+    """Return the next `size` bytes of an open file, or what there is of them.
+
+    What something else appends meanwhile is not read: a part of it could end in the middle of a character.
+    """
+    data = os.read(descriptor, size)
+    return data if len(data) == size else b"".join((data, *chunks_of(descriptor, size - len(data))))
 
 
 def etag_of(descriptor: int) -> str:

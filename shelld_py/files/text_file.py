@@ -93,8 +93,8 @@ class Replacement:
 def fitting_replacement(body: str, old: str, new: str) -> Replacement:
     r"""Return how to replace `old` by `new` in `body`: as written if that occurs, else with its line endings.
 
-    So `a\nb` is found in a file with CRLF. The new text takes over the file's line endings wherever they are
-    all alike.
+    So `a\nb` is found in a file with CRLF, or in the CRLF part of one with both. The new text takes over the line
+    endings of the file where they are all alike, else those of what it replaces.
 
     Raises `InvalidRequest` when there is nothing to replace, or nothing new.
     """
@@ -103,13 +103,13 @@ def fitting_replacement(body: str, old: str, new: str) -> Replacement:
     if old == new:
         raise InvalidRequest("old_string and new_string are the same: nothing would change.")
     new = _with_line_endings_of(body, new)
-    count = body.count(old)
-    if not count:
-        ending = line_ending(body)
+    if count := body.count(old):
+        return Replacement(old, new, count)
+    for ending in ("\n", "\r\n"):
         adapted = old.replace("\r\n", "\n").replace("\n", ending)
         if adapted != old and (count := body.count(adapted)):
             return Replacement(adapted, new.replace("\r\n", "\n").replace("\n", ending), count)
-    return Replacement(old, new, count)
+    return Replacement(old, new, 0)
 
 
 def occurrence_lines(body: str, text: str, most: int) -> list[int]:
@@ -197,7 +197,10 @@ class LineReader:
         total = self._endings + self._open_line
         last = total if self._last == -1 else self._last
         if last > total or self._first > max(total, 1):
-            detail = f"view_range [{self._first}, {self._last}] goes beyond {self._path}, which has {total} lines."
+            lines = f"{total} line{'s' * (total != 1)}"
+            detail = (
+                f"view_range [{self._first}, {self._last}] goes beyond {self._path}, which has {lines}; -1 is the end."
+            )
             raise LineOutOfRange(detail, path=self._path, view_range=[self._first, self._last], total_lines=total)
         data = b"".join(self._kept)
         if self._first == 1:

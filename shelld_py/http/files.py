@@ -1,5 +1,6 @@
 """Endpoints for files: the operations of the file service, each a JSON object in and out, and raw transfer."""
 
+import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import formatdate
@@ -47,7 +48,8 @@ FILE_REQUESTS: Final[Mapping[str, type[Request]]] = {
 }
 """What each operation takes, by its name in the path."""
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_MEDIA_TYPE = "application/octet-stream"
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 class FileEndpoints:
@@ -61,22 +63,26 @@ class FileEndpoints:
         return {name: self._operation(name, model) for name, model in FILE_REQUESTS.items()}
 
     async def read_raw(self, request: HttpRequest) -> Response:
-        """GET /files/raw: the bytes of any file, or a range of them (RFC 9110, 14)."""
-        path = _path(request)
-        wanted = request.headers.get("range")
+        """GET and HEAD /files/raw: the bytes of any file, or a range of them (RFC 9110, 13 and 14)."""
+        wanted = request.headers.get("range") if request.method == "GET" else None
         byte_range = _byte_range(wanted) if wanted else None
-        file = await self._computer.files.read_raw(path, byte_range)
-        headers = {
-            "Accept-Ranges": "bytes",
-            "Content-Length": str(file.length),
-            "Last-Modified": formatdate(file.modified_at, usegmt=True),
-        }
-        if file.etag:
-            headers["ETag"] = f'"{file.etag}"'
-        if byte_range:
-            headers["Content-Range"] = f"bytes {file.start}-{file.start + file.length - 1}/{file.size}"
-        status = HTTPStatus.PARTIAL_CONTENT if byte_range else HTTPStatus.OK
-        return StreamingResponse(_pieces(file), status, headers, "application/octet-stream")
+        file = await self._computer.files.read_raw(_path(request))
+        with contextlib.ExitStack() as closing:
+            closing.callback(file.close)
+            headers = {"Accept-Ranges": "bytes", **_validators(file)}
+            known = _etags(request.headers.get("if-none-match"))
+            if known and (file.etag in known or "*" in known):
+                return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+            status = HTTPStatus.OK
+            if byte_range and request.headers.get("if-range") in (None, *_validators(file).values()):
+                file.narrow(byte_range)
+                status = HTTPStatus.PARTIAL_CONTENT
+                headers["Content-Range"] = f"bytes {file.start}-{file.start + file.length - 1}/{file.size}"
+            headers["Content-Length"] = str(file.length)
+            if request.method == "HEAD":
+                return Response(None, status, headers, _MEDIA_TYPE)
+            closing.pop_all()
+            return StreamingResponse(_pieces(file), status, headers, _MEDIA_TYPE)
 
     async def write_raw(self, request: HttpRequest) -> Response:
         """PUT /files/raw: replace or make any file."""
@@ -115,11 +121,24 @@ def _path(request: HttpRequest) -> str:
     return fields["path"]
 
 
-def _byte_range(value: str) -> ByteRange:
-    match = _RANGE.fullmatch(value.strip())
+def _byte_range(value: str) -> ByteRange | None:
+    """Return the range that is asked for; None for one in another unit, which counts for nothing (RFC 9110, 14.2)."""
+    if not value.strip().lower().startswith("bytes"):
+        return None
+    match = _RANGE.fullmatch(value.strip().lower())
     if match is None or not (match[1] or match[2]):
         raise InvalidRequest(f"Range must be one range of bytes, such as bytes=0-99 or bytes=-100, not {value!r}.")
     return ByteRange(int(match[1]) if match[1] else None, int(match[2]) if match[2] else None)
+
+
+def _validators(file: RawFile) -> dict[str, str]:
+    """Return the headers by which a client can tell later whether the file is still the same."""
+    headers = {"Last-Modified": formatdate(file.modified_at, usegmt=True)}
+    return {**headers, "ETag": f'"{file.etag}"'} if file.etag else headers
+
+
+def _etags(value: str | None) -> list[str]:
+    return [item.strip().removeprefix("W/").strip('"') for item in value.split(",")] if value else []
 
 
 def _etag(value: str | None) -> str | None:

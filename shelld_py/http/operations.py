@@ -41,7 +41,9 @@ _OK: Final = HTTPStatus.OK
 _Count = Annotated[int, Meta(ge=0)]
 _Digits = Annotated[str, Meta(pattern=r"^\d+$")]
 
-_Range = Annotated[str, Meta(pattern=r"^\s*(?:bytes=(?:\d+-\d*|-\d+)\s*)?$")]
+_Range = Annotated[
+    str, Meta(pattern=r"^\s*(?:[bB][yY][tT][eE][sS]=(?:\d{1,18}-\d{0,18}|-\d{1,18})|(?![bB][yY][tT][eE][sS]).*)\s*$")
+]
 _Timeout = Annotated[str, Meta(pattern=f"{DURATION_PATTERN}|^$")]
 
 _RUN_HEADERS: Final = (
@@ -337,7 +339,11 @@ _FILES: Final = {
         tag=Tag.FILES,
         summary="The bytes of a file",
         query=RawFileQuery,
-        headers=(Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`.", type=_Range),),
+        headers=(
+            Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`.", type=_Range),
+            Header(name="If-Range", meaning="The ETag or Last-Modified that the file must have for a range of it."),
+            Header(name="If-None-Match", meaning="The ETag of what is known already."),
+        ),
         answers={
             _OK: Answer(
                 meaning="All of them.",
@@ -348,6 +354,7 @@ _FILES: Final = {
                     Header(name="ETag", meaning="The hash of the content, where the file is not too large."),
                 ),
             ),
+            HTTPStatus.NOT_MODIFIED: Answer(meaning="It is what is known already.", content={}),
             HTTPStatus.PARTIAL_CONTENT: Answer(
                 meaning="A range of them.",
                 content={BYTES: bytes},

@@ -15,6 +15,8 @@ def problem_response(error: ShelldError, *, as_text: bool) -> Response:
     headers = {"WWW-Authenticate": 'Bearer realm="shelld"'} if error.status == HTTPStatus.UNAUTHORIZED else {}
     if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "5"
+    if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        headers["Content-Range"] = f"bytes */{error.extra['size']}"
     if isinstance(allowed := error.extra.get("allow"), str):
         headers["Allow"] = allowed
     if as_text:

@@ -358,6 +358,15 @@ def test_move_between_two_names_of_one_file_ends_with_one_name(desk: Desk) -> No
     assert os.listdir(desk.root) == ["b.txt"]
 
 
+def test_link_is_not_moved_onto_its_own_target(desk: Desk) -> None:
+    """It would lead to itself then, and the target's content be lost."""
+    (desk.root / "a.txt").write_text("kept")
+    (desk.root / "link").symlink_to("a.txt")
+    with pytest.raises(InvalidRequest, match="own target"):
+        desk.do(desk.service.move(MoveRequest(source_path="link", destination_path="a.txt", overwrite=True)))
+    assert (desk.root / "a.txt").read_text() == "kept"
+
+
 def test_preconditions_guard_every_change(desk: Desk) -> None:
     """With an etag of another content nothing happens; with the right one it does."""
     file = desk.root / "a.txt"

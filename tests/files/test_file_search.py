@@ -15,6 +15,7 @@ from shelld_py.config import FileSettings
 from shelld_py.errors import FileNotFound, InvalidRequest, SearchTooSlow
 from shelld_py.files import FileService, FindRequest, SearchRequest
 from shelld_py.files.globs import Globs, IgnoreRules
+from tests.daemons import alive, wait_for
 
 from .conftest import Desk, DeskMaker
 
@@ -140,6 +141,59 @@ def test_endless_pattern_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(SearchTooSlow):
         asyncio.run(work())
     assert time.monotonic() - started < 5
+
+
+def test_search_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    """Nor does the program that it had started to help it."""
+    program = tmp_path / "rg"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    program.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("a")
+
+    async def work() -> None:
+        async with FileService(
+            FileSettings(),
+            base_directory=str(tmp_path / "work"),
+            allowed_directories=[str(tmp_path / "work")],
+            backup_directory=str(tmp_path / "backups"),
+            ripgrep=str(program),
+            search_timeout=2.0,
+        ) as service:
+            await service.search(SearchRequest(pattern="a"))
+
+    with pytest.raises(SearchTooSlow):
+        asyncio.run(work())
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not alive(pid))
+
+
+def test_searches_wait_for_their_turn(tmp_path: Path) -> None:
+    """However many are asked for, a few processes do them."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("a" * 60 + "b\n")
+
+    async def work() -> list[float]:
+        async with FileService(
+            FileSettings(),
+            base_directory=str(tmp_path / "work"),
+            allowed_directories=[str(tmp_path / "work")],
+            backup_directory=str(tmp_path / "backups"),
+            ripgrep=None,
+            search_timeout=0.3,
+        ) as service:
+            request, started = SearchRequest(pattern="(a+)+$"), time.monotonic()
+
+            async def took() -> float:
+                with pytest.raises(SearchTooSlow):
+                    await service.search(request)
+                return time.monotonic() - started
+
+            return sorted(await asyncio.gather(*(took() for _ in range(5))))
+
+    times = asyncio.run(work())
+    assert times[3] < times[4] - 0.2
+    assert times[4] >= 0.6
 
 
 def test_find_lists_newest_first(desk: Desk) -> None:

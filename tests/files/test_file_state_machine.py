@@ -152,6 +152,30 @@ class Files(RuleBasedStateMachine):
             states.pop()
             assert result.undo_depth == len(states) - 1
 
+    @rule(name=NAMES, content=CONTENTS, times=st.integers(1, 3))
+    def force_undos_over_a_change_of_something_else(self, name: str, content: str, times: int) -> None:
+        """Back by force, and forward again to that change; then it is taken away, and the history still fits."""
+        states = self.past.get(name, [None])
+        now, times = states[-1], min(times, len(states) - 1)
+        if now is None or not times:
+            return
+        file = self.root / name
+        other = b"other " + content.encode()
+        file.write_bytes(other)
+        for back in range(1, times + 1):
+            self.runner.run(self.service.undo(UndoRequest(path=name, force=True)))
+            assert self.on_disk(name) == states[-1 - back]
+        for back in range(times, 0, -1):
+            assert self.on_disk(name) == states[-1 - back]
+            self.runner.run(self.service.undo(UndoRequest(path=name)))
+        assert self.on_disk(name) == (other, now[1])
+        file.write_bytes(now[0])
+
+    def on_disk(self, name: str) -> Present | None:
+        """Return what the file is in truth."""
+        file = self.root / name
+        return (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) if file.exists() else None
+
     @rule(name=NAMES)
     def read(self, name: str) -> None:
         """Shows what the model has."""

@@ -11,7 +11,15 @@ from shelld_py.errors import FileTooLarge, LineOutOfRange, NotText
 from shelld_py.files.diff import unified_diff
 from shelld_py.files.nearest import nearest_text
 from shelld_py.files.policy import ReadPolicy, TextCheck, extensions
-from shelld_py.files.text_file import LineReader, Text, count_lines, fitting_replacement, inserted, line_spans
+from shelld_py.files.text_file import (
+    LineReader,
+    Replacement,
+    Text,
+    count_lines,
+    fitting_replacement,
+    inserted,
+    line_spans,
+)
 
 TEXTS = st.text(alphabet="ab\n\r\u00e4\U0001f600", max_size=40)
 POLICY = ReadPolicy.from_settings(FileSettings())
@@ -147,6 +155,13 @@ def test_replacement_takes_over_crlf() -> None:
     """Text written with LF is found in a file with CRLF, and the new text gets CRLF."""
     fitting = fitting_replacement("a\r\nb\r\nc\r\n", "a\nb", "x\ny")
     assert (fitting.old, fitting.new, fitting.count) == ("a\r\nb", "x\r\ny", 1)
+
+
+def test_replacement_finds_either_line_ending_in_a_file_with_both() -> None:
+    """What is put in ends its lines as what it replaces did."""
+    body = "a\nb\r\nc\r\nd\n"
+    assert fitting_replacement(body, "b\nc\n", "x\ny\n") == Replacement("b\r\nc\r\n", "x\r\ny\r\n", 1)
+    assert fitting_replacement("a\r\nb\nc\n", "b\r\nc", "x\r\ny") == Replacement("b\nc", "x\ny", 1)
 
 
 def test_replacement_takes_over_lf() -> None:

@@ -82,6 +82,79 @@ def test_undo_does_not_overwrite_what_something_else_changed(desk: Desk, change:
     assert file.read_text() == "before"
 
 
+@pytest.mark.parametrize("other", [b"other \xff", None], ids=["changed", "deleted"])
+def test_forced_undo_can_be_undone(desk: Desk, other: bytes | None) -> None:
+    """The file and its history are what they were before it, and it can be done again."""
+    file = desk.root / "new/a.txt"
+    desk.do(desk.service.create(CreateRequest(path="new/a.txt", content="1")))
+    desk.do(desk.service.update(UpdateRequest(path="new/a.txt", content="2")))
+    if other is None:
+        file.unlink()
+    else:
+        file.write_bytes(other)
+        file.chmod(0o600)
+    for _ in range(2):
+        assert _undo(desk, "new/a.txt", force=True) == "update"
+        assert file.read_text() == "1"
+        assert _undo(desk, "new/a.txt") == "undo"
+        assert (file.read_bytes() if file.exists() else None) == other
+        if other is not None:
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        with pytest.raises(FileChanged):
+            _undo(desk, "new/a.txt")
+
+
+def test_forced_undos_walk_back_and_undos_forward_again(make_desk: DeskMaker) -> None:
+    """To the beginning, however long the history is, and all the way back to what something else made."""
+    desk = make_desk(max_events_per_file=5)
+    file = desk.root / "new/a.txt"
+    desk.do(desk.service.create(CreateRequest(path="new/a.txt", content="0")))
+    for number in range(1, 5):
+        desk.do(desk.service.update(UpdateRequest(path="new/a.txt", content=str(number))))
+    file.write_text("other")
+    back = []
+    for _ in range(5):
+        _undo(desk, "new/a.txt", force=True)
+        back.append(file.read_text() if file.exists() else None)
+    assert back == ["3", "2", "1", "0", None]
+    forward = []
+    for _ in range(5):
+        assert _undo(desk, "new/a.txt") == "undo"
+        forward.append(file.read_text())
+    assert forward == ["0", "1", "2", "3", "other"]
+    desk.do(desk.service.reset())
+    assert os.listdir(desk.backups) == []
+
+
+def test_backups_stay_bounded_whatever_is_forced(make_desk: DeskMaker) -> None:
+    """Forced undos hold the steps that they have taken back, but not without end."""
+    desk = make_desk(max_events_per_file=4)
+    file = desk.root / "a.txt"
+    file.write_text("0")
+    for number in range(40):
+        desk.do(desk.service.update(UpdateRequest(path="a.txt", content=str(number))))
+        if number % 3:
+            file.write_text(f"other {number}")
+            _undo(desk, "a.txt", force=True)
+        if number % 5 == 0:
+            _undo(desk, "a.txt", force=True)
+        assert len(os.listdir(desk.backups)) <= 9
+
+
+def test_file_in_the_place_of_a_deleted_link_is_not_lost(desk: Desk) -> None:
+    """A link cannot take its place in a way that could be undone, so it does not."""
+    (desk.root / "target").write_text("1")
+    (desk.root / "link").symlink_to("target")
+    desk.do(desk.service.delete(DeleteRequest(path="link")))
+    (desk.root / "link").write_text("mine")
+    with pytest.raises(FileChanged, match="Move that file away"):
+        _undo(desk, "link", force=True)
+    assert (desk.root / "link").read_text() == "mine"
+    (desk.root / "link").unlink()
+    _undo(desk, "link")
+    assert os.readlink(desk.root / "link") == "target"
+
+
 def test_undo_of_a_deletion_does_not_overwrite_a_new_file(desk: Desk) -> None:
     """What was made again in the meantime is somebody's work."""
     file = desk.root / "a.txt"

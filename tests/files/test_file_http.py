@@ -1,0 +1,555 @@
+"""File operations over HTTP: every operation, field, status, error code and header, against one daemon."""
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.daemons import RunningDaemon, running_daemon
+
+_CONFIG = """
+[server]
+max_body = "1MiB"
+[files]
+max_file_size = "64KiB"
+max_token_count = 1000
+"""
+_CHANGE = {"path", "operation", "size", "etag", "undo_depth", "diff"}
+
+
+class Place:
+    """A directory of the test's own below the allowed one, and the daemon."""
+
+    def __init__(self, daemon: RunningDaemon, directory: Path) -> None:
+        self.daemon = daemon
+        self.directory = directory
+
+    def post(self, operation: str, **fields: Any) -> httpx.Response:
+        """Do an operation."""
+        return self.daemon.client.post(f"/files/{operation}", json=fields)
+
+    def at(self, value: Any) -> Any:
+        """Return `value` with the directory in the place of `@`."""
+        if isinstance(value, str):
+            return value.replace("@", str(self.directory))
+        return {name: self.at(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    def done(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Do an operation that succeeds."""
+        answer = self.post(operation, **fields)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        return dict(answer.json())
+
+    def raw(self, method: str, path: str, content: bytes | None = None, **headers: str) -> httpx.Response:
+        """Send a request for raw bytes; underscores in header names become hyphens."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        parameters = {"path": str(self.directory / path)}
+        return self.daemon.client.request(method, "/files/raw", params=parameters, content=content, headers=sent)
+
+
+@pytest.fixture(scope="module")
+def file_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon with low limits on files."""
+    with running_daemon(tmp_path_factory.mktemp("files"), config=_CONFIG) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def place(file_daemon: RunningDaemon, request: pytest.FixtureRequest) -> Place:
+    """A directory with one of everything."""
+    work = file_daemon.data.parent / "work"
+    directory = work / hashlib.md5(request.node.name.encode(), usedforsecurity=False).hexdigest()
+    (directory / "sub").mkdir(parents=True)
+    (directory / "a.txt").write_bytes(b"one\ntwo\nthree\n")
+    (directory / "open.txt").write_bytes(b"one\ntwo")
+    (directory / "crlf.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (directory / "empty.txt").write_bytes(b"")
+    (directory / "data.dat").write_bytes(b"text first\n" * 2000 + b"\0")
+    (directory / "latin.txt").write_bytes(b"caf\xe9")
+    (directory / "prog.EXE").write_bytes(b"text all the same")
+    (directory / ".hidden").write_bytes(b"x")
+    (directory / "tokens.txt").write_bytes(b"a line of text\n" * 1000)
+    (directory / "large.txt").write_bytes(b"a line of text\n" * 5000)
+    (directory / "locked.txt").write_bytes(b"one\n")
+    (directory / "locked.txt").chmod(0o444)
+    (directory / "inside").symlink_to("a.txt")
+    (directory / "outside").symlink_to("/etc/passwd")
+    (directory / "up").symlink_to("../..")
+    os.mkfifo(directory / "fifo")
+    return Place(file_daemon, directory)
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "expected", "file", "content"),
+    [
+        (
+            "read",
+            {"path": "@/a.txt"},
+            {"content": "one\ntwo\nthree\n", "total_lines": 3, "view_range": [1, 3]},
+            "",
+            b"",
+        ),
+        ("read", {"path": "@/a.txt", "view_range": [2, 2]}, {"content": "two\n", "size": 14}, "", b""),
+        (
+            "read",
+            {"path": "@/a.txt", "view_range": [2, -1]},
+            {"content": "two\nthree\n", "view_range": [2, 3]},
+            "",
+            b"",
+        ),
+        ("read", {"path": "@/crlf.txt"}, {"content": "one\r\ntwo\r\n", "size": 13}, "", b""),
+        ("read", {"path": "@/empty.txt"}, {"content": "", "total_lines": 0, "size": 0}, "", b""),
+        ("read", {"path": "@/inside"}, {"path": "@/a.txt"}, "", b""),
+        ("read", {"path": "@/sub/../a.txt"}, {"path": "@/a.txt"}, "", b""),
+        ("read", {"path": "@/large.txt", "view_range": [4000, 4001]}, {"total_lines": 5000, "size": 75000}, "", b""),
+        (
+            "create",
+            {"path": "@/n/e/w.txt", "content": "é\n"},
+            {"operation": "create", "size": 3},
+            "n/e/w.txt",
+            b"\xc3\xa9\n",
+        ),
+        ("create", {"path": "@/new.txt", "content": "", "if_none_match": "*"}, {"size": 0, "diff": ""}, "new.txt", b""),
+        ("update", {"path": "@/a.txt", "content": "new"}, {"operation": "update", "size": 3}, "a.txt", b"new"),
+        ("update", {"path": "@/inside", "content": "new"}, {"path": "@/a.txt"}, "a.txt", b"new"),
+        ("update", {"path": "@/crlf.txt", "content": "1\n2\n"}, {"size": 9}, "crlf.txt", b"\xef\xbb\xbf1\r\n2\r\n"),
+        ("insert", {"path": "@/a.txt", "content": "zero", "line": 0}, {}, "a.txt", b"zero\none\ntwo\nthree\n"),
+        ("insert", {"path": "@/a.txt", "content": "2b\n", "line": 2}, {}, "a.txt", b"one\ntwo\n2b\nthree\n"),
+        ("insert", {"path": "@/a.txt", "content": "four", "line": 3}, {}, "a.txt", b"one\ntwo\nthree\nfour"),
+        ("insert", {"path": "@/open.txt", "content": "three", "line": 2}, {}, "open.txt", b"one\ntwo\nthree"),
+        ("insert", {"path": "@/open.txt", "content": "three\n", "line": 2}, {}, "open.txt", b"one\ntwo\nthree\n"),
+        ("insert", {"path": "@/empty.txt", "content": "x", "line": 0}, {}, "empty.txt", b"x"),
+        (
+            "insert",
+            {"path": "@/crlf.txt", "content": "x", "line": 1},
+            {},
+            "crlf.txt",
+            b"\xef\xbb\xbfone\r\nx\r\ntwo\r\n",
+        ),
+        (
+            "replace",
+            {"path": "@/a.txt", "old_string": "o", "new_string": "0", "expected_replacements": 2},
+            {"replacements": 2, "undo_depth": 1},
+            "a.txt",
+            b"0ne\ntw0\nthree\n",
+        ),
+        (
+            "replace",
+            {"path": "@/crlf.txt", "old_string": "one\ntwo", "new_string": "1\n2"},
+            {"replacements": 1},
+            "crlf.txt",
+            b"\xef\xbb\xbf1\r\n2\r\n",
+        ),
+        ("replace", {"path": "@/a.txt", "old_string": "two\n", "new_string": ""}, {}, "a.txt", b"one\nthree\n"),
+        ("delete", {"path": "@/a.txt"}, {"operation": "delete", "size": 0, "etag": None}, "a.txt", None),
+        ("delete", {"path": "@/data.dat"}, {"diff": ""}, "data.dat", None),
+        ("delete", {"path": "@/inside"}, {}, "inside", None),
+        (
+            "move",
+            {"source_path": "@/a.txt", "destination_path": "@/m/b.txt"},
+            {"path": "@/m/b.txt", "source_path": "@/a.txt", "destination_path": "@/m/b.txt", "undo_depth": 0},
+            "m/b.txt",
+            b"one\ntwo\nthree\n",
+        ),
+        (
+            "move",
+            {"source_path": "@/a.txt", "destination_path": "@/open.txt", "overwrite": True},
+            {"operation": "move", "size": 14},
+            "open.txt",
+            b"one\ntwo\nthree\n",
+        ),
+    ],
+)
+def test_operations_do_what_they_say(
+    place: Place, operation: str, fields: dict[str, Any], expected: dict[str, Any], file: str, content: bytes | None
+) -> None:
+    """The answer has the members that it should, and the file the bytes."""
+    answer = place.done(operation, **place.at(fields))
+    assert answer | place.at(expected) == answer
+    if operation != "read":
+        assert answer.keys() >= _CHANGE
+        path = place.directory / file
+        assert (path.read_bytes() if path.exists() else None) == content
+        if content is not None:
+            assert answer["etag"] == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "status", "code", "words"),
+    [
+        ("view", {"path": "@/a.txt"}, 415, "not_a_directory", "not a directory"),
+        ("view", {"path": "@/sbu"}, 404, "file_not_found", "sub"),
+        ("view", {"path": "/etc"}, 403, "path_not_allowed", "allowed directories: "),
+        ("view", {"path": "@", "depth": 0}, 400, "invalid_request", "depth"),
+        ("read", {"path": "@/b.txt"}, 404, "file_not_found", "a.txt"),
+        ("read", {"path": "@/a.txt/b"}, 404, "file_not_found", "no directory"),
+        ("read", {"path": "@/sub"}, 415, "not_a_file", "is a directory"),
+        ("read", {"path": "@/fifo"}, 415, "not_a_file", "is a fifo"),
+        ("read", {"path": "@/prog.EXE"}, 403, "extension_refused", "blocked_extensions (bin, dll, exe)"),
+        ("read", {"path": "@/data.dat"}, 415, "not_text", "NUL byte at byte 22000"),
+        ("read", {"path": "@/latin.txt"}, 415, "not_text", "UTF-8 at byte 3"),
+        ("read", {"path": "@/large.txt"}, 413, "file_too_large", "75000 bytes; files.max_file_size is 65536"),
+        ("read", {"path": "@/large.txt", "view_range": [1, -1]}, 413, "file_too_large", "65536"),
+        ("read", {"path": "@/tokens.txt"}, 413, "too_many_tokens", "Lines 1 to 266 would fit"),
+        ("read", {"path": "@/a.txt", "view_range": [2, 9]}, 422, "line_out_of_range", "has 3 lines"),
+        ("read", {"path": "@/a.txt", "view_range": [0, 2]}, 422, "line_out_of_range", "1 <= first"),
+        ("read", {"path": "@/a.txt", "view_range": [3, 2]}, 422, "line_out_of_range", "first <= last"),
+        ("read", {"path": "@/outside"}, 403, "path_not_allowed", "/etc/passwd is outside"),
+        ("read", {"path": "@/up/../../etc/passwd"}, 403, "path_not_allowed", "allowed directories"),
+        ("read", {"path": "/proc/self/root/etc/passwd"}, 403, "path_not_allowed", "allowed directories"),
+        ("read", {"path": "../../../../etc/passwd"}, 403, "path_not_allowed", "allowed directories"),
+        ("read", {"path": "/dev/zero"}, 403, "path_not_allowed", "allowed directories"),
+        ("read", {"path": ""}, 400, "invalid_request", "not empty"),
+        ("read", {"path": "@/a\0"}, 400, "invalid_request", "NUL"),
+        ("read", {"path": "@/" + "n" * 300}, 400, "invalid_request", "too long"),
+        ("read", {"path": "~/a.txt"}, 400, "invalid_request", "~ is not expanded"),
+        ("create", {"path": "@/a.txt", "content": ""}, 409, "file_exists", "use update"),
+        ("create", {"path": "@/sub", "content": ""}, 409, "file_exists", "exists"),
+        ("create", {"path": "@/a.txt/b", "content": ""}, 404, "file_not_found", "no directory"),
+        ("create", {"path": "@/c.txt", "content": "a\0b"}, 415, "not_text", "NUL"),
+        ("create", {"path": "@/c.txt", "content": "x" * 65537}, 413, "file_too_large", "65537 bytes"),
+        ("create", {"path": "/etc/shelld", "content": ""}, 403, "path_not_allowed", "allowed directories"),
+        ("create", {"path": "@/c/", "content": ""}, 400, "invalid_request", "name of a file"),
+        ("create", {"path": "@/a.txt", "content": "", "if_none_match": "*"}, 412, "precondition_failed", "exists"),
+        ("create", {"path": "@/c.txt", "content": "", "if_match": "*"}, 412, "precondition_failed", "no file"),
+        ("update", {"path": "@/b.txt", "content": ""}, 404, "file_not_found", "a.txt"),
+        ("update", {"path": "@/prog.EXE", "content": ""}, 403, "extension_refused", "permissive"),
+        ("update", {"path": "@/data.dat", "content": ""}, 415, "not_text", "NUL"),
+        ("update", {"path": "@/locked.txt", "content": ""}, 403, "permission_denied", "read-only (mode 0444)"),
+        ("update", {"path": "@/outside", "content": ""}, 403, "path_not_allowed", "allowed directories"),
+        ("insert", {"path": "@/a.txt", "content": "x", "line": 4}, 422, "line_out_of_range", "from 0 to 3"),
+        ("insert", {"path": "@/a.txt", "content": "x", "line": -1}, 422, "line_out_of_range", "from 0 to 3"),
+        ("insert", {"path": "@/b.txt", "content": "x", "line": 0}, 404, "file_not_found", "a.txt"),
+        ("replace", {"path": "@/a.txt", "old_string": "tow", "new_string": ""}, 422, "text_not_found", "2: two"),
+        ("replace", {"path": "@/a.txt", "old_string": "TWO", "new_string": ""}, 422, "text_not_found", "'t'"),
+        ("replace", {"path": "@/a.txt", "old_string": "", "new_string": "x"}, 400, "invalid_request", "use insert"),
+        ("replace", {"path": "@/a.txt", "old_string": "x", "new_string": "x"}, 400, "invalid_request", "the same"),
+        (
+            "replace",
+            {"path": "@/a.txt", "old_string": "o", "new_string": "0", "expected_replacements": 1},
+            422,
+            "replacement_count_mismatch",
+            "(in lines 1, 2)",
+        ),
+        (
+            "replace",
+            {"path": "@/large.txt", "old_string": "x", "new_string": "y"},
+            413,
+            "file_too_large",
+            "by a command",
+        ),
+        ("delete", {"path": "@/b.txt"}, 404, "file_not_found", "a.txt"),
+        ("delete", {"path": "@/sub"}, 415, "not_a_file", "is a directory"),
+        ("delete", {"path": "@/fifo"}, 415, "not_a_file", "is a fifo"),
+        ("delete", {"path": "@/outside"}, 403, "path_not_allowed", "allowed directories"),
+        ("move", {"source_path": "@/x", "destination_path": "@/y"}, 404, "file_not_found", "does not exist"),
+        ("move", {"source_path": "@/a.txt", "destination_path": "@/open.txt"}, 409, "file_exists", "overwrite"),
+        ("move", {"source_path": "@/a.txt", "destination_path": "@/a.txt"}, 400, "invalid_request", "the same"),
+        ("move", {"source_path": "@/a.txt", "destination_path": "@/m/"}, 400, "invalid_request", "name of a file"),
+        ("move", {"source_path": "@/sub", "destination_path": "@/m"}, 415, "not_a_file", "is a directory"),
+        ("move", {"source_path": "@/a.txt", "destination_path": "/tmp/m"}, 403, "path_not_allowed", "allowed"),
+        (
+            "move",
+            {"source_path": "@/a.txt", "destination_path": "@/locked.txt", "overwrite": True},
+            403,
+            "permission_denied",
+            "read-only",
+        ),
+        ("undo", {"path": "@/a.txt"}, 409, "nothing_to_undo", "No change"),
+        ("undo", {"path": "@/n/e/w"}, 409, "nothing_to_undo", "No change"),
+        ("search", {"pattern": "(", "path": "@"}, 400, "invalid_request", "not a regular expression"),
+        ("search", {"pattern": "x", "path": "/etc"}, 403, "path_not_allowed", "allowed directories"),
+        ("search", {"pattern": "x", "path": "@/sbu"}, 404, "file_not_found", "sub"),
+        ("search", {"pattern": "x", "path": "@/fifo"}, 415, "not_a_file", "is a fifo"),
+        ("search", {"pattern": "", "path": "@"}, 400, "invalid_request", "pattern"),
+        ("search", {"pattern": "x", "path": "@", "limit": 0}, 400, "invalid_request", "limit"),
+        ("find", {"pattern": "/", "path": "@"}, 400, "invalid_request", "not a glob"),
+        ("find", {"pattern": "*", "path": "/"}, 403, "path_not_allowed", "allowed directories"),
+    ],
+)
+def test_refusals_help(
+    place: Place, operation: str, fields: dict[str, Any], status: int, code: str, words: str
+) -> None:
+    """Each with its status, its code and what would be right; nothing is changed."""
+    before = {path: path.lstat() for path in place.directory.rglob("*")}
+    answer = place.post(operation, **place.at(fields))
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), problem
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert words in problem["detail"]
+    after = {path: path.lstat() for path in place.directory.rglob("*")}
+    assert {path: (item.st_ino, item.st_ctime_ns) for path, item in after.items()} == {
+        path: (item.st_ino, item.st_ctime_ns) for path, item in before.items()
+    }
+
+
+_FIELDS: dict[str, dict[str, Any]] = {
+    "view": {"path": "@"},
+    "read": {"path": "@/a.txt"},
+    "create": {"path": "@/new.txt", "content": "x"},
+    "update": {"path": "@/a.txt", "content": "x"},
+    "insert": {"path": "@/a.txt", "content": "x", "line": 0},
+    "replace": {"path": "@/a.txt", "old_string": "o", "new_string": "x"},
+    "delete": {"path": "@/a.txt"},
+    "move": {"source_path": "@/a.txt", "destination_path": "@/b.txt"},
+    "undo": {"path": "@/a.txt"},
+    "search": {"pattern": "x"},
+    "find": {"pattern": "*"},
+}
+_OPTIONAL: dict[str, dict[str, Any]] = {
+    "view": {"depth": "1", "hidden": 1},
+    "read": {"view_range": [1, "2"]},
+    "move": {"overwrite": "yes"},
+    "replace": {"expected_replacements": 0},
+    "undo": {"force": "true"},
+    "search": {"literal": 1, "case_sensitive": 0, "include": "*.py", "exclude": [1], "context": -1, "limit": 1.5},
+    "find": {"path": None, "limit": 0},
+}
+
+
+@pytest.mark.parametrize("operation", _FIELDS)
+def test_requests_are_taken_at_their_word(place: Place, operation: str) -> None:
+    """Unknown fields, missing ones and wrong types are told by name, in JSON of whatever declared type."""
+    fields = place.at(_FIELDS[operation])
+    wrong = [fields | {"colour": 1}, dict.fromkeys(fields, 5)]
+    wrong += [{name: value for name, value in fields.items() if name != missing} for missing in fields]
+    wrong += [fields | {name: value} for name, value in _OPTIONAL.get(operation, {}).items()]
+    if operation not in ("view", "read", "search", "find"):
+        wrong += [fields | {"if_match": 1}, fields | {"if_none_match": "abc"}]
+    for body in wrong:
+        answer = place.post(operation, **body)
+        named = {
+            "colour",
+            *(name for name in body if fields.get(name, ...) != body[name]),
+            *(fields.keys() - body.keys()),
+        }
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request"), body
+        assert any(name in answer.json()["detail"] for name in named), answer.text
+    for content in (b"[]", b"{", b'{"path": "\xff"}', b'"x"', b""):
+        assert place.daemon.client.post(f"/files/{operation}", content=content).status_code == 400
+    assert place.daemon.client.post(f"/files/{operation}?path=x", json=fields).status_code == 400
+    refused = place.daemon.client.get(f"/files/{operation}")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert (place.directory / "a.txt").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_body_is_json_whatever_its_declared_type(place: Place) -> None:
+    """As curl sends it."""
+    content = f'{{"path": "{place.directory}/a.txt"}}'
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert place.daemon.client.post("/files/read", content=content, headers=headers).json()["total_lines"] == 3
+
+
+def test_relative_paths_start_at_the_base_directory(place: Place) -> None:
+    """And answers have the real, absolute path."""
+    answer = place.done("read", path=f"./{place.directory.name}/inside")
+    assert answer["path"] == str(place.directory / "a.txt")
+
+
+def test_view(place: Place) -> None:
+    """Names sorted, what has a dot only when asked for, links for what they are."""
+    view = place.done("view", path=str(place.directory))
+    assert view["directories"] == ["sub"]
+    assert view["files"] == sorted(set(os.listdir(place.directory)) - {"sub", ".hidden"})
+    assert (view["truncated"], view["total_entries"]) == (False, len(view["entries"]))
+    entries = {entry["name"]: entry for entry in view["entries"]}
+    assert [entries[name]["type"] for name in ("a.txt", "sub", "up", "fifo")] == [
+        "file",
+        "directory",
+        "symlink",
+        "other",
+    ]
+    assert entries["a.txt"]["size"] == 14
+    assert entries["a.txt"]["modified_at"].endswith("Z")
+    (place.directory / "sub/deep.txt").write_text("")
+    deep = place.done("view", path=str(place.directory), depth=2, hidden=True)
+    assert {"sub/deep.txt", ".hidden"} <= set(deep["files"])
+
+
+def test_preconditions(place: Place) -> None:
+    """An etag goes from a read to a change; a refusal tells the present one."""
+    path = str(place.directory / "a.txt")
+    etag = place.done("read", path=path)["etag"]
+    (place.directory / "a.txt").write_text("other\n")
+    changes: dict[str, dict[str, Any]] = {
+        "update": {"content": "x"},
+        "insert": {"content": "x", "line": 0},
+        "replace": {"old_string": "other", "new_string": "x"},
+        "delete": {},
+    }
+    for operation, fields in changes.items():
+        for condition in ({"if_match": etag}, {"if_none_match": "*"}):
+            answer = place.post(operation, path=path, **fields, **condition)
+            present = hashlib.sha256(b"other\n").hexdigest()
+            assert (answer.status_code, answer.json()["etag"]) == (412, present)
+    moved = place.post("move", source_path=path, destination_path=path + "2", if_match=etag)
+    assert moved.status_code == 412
+    etag = place.done("read", path=path)["etag"]
+    etag = place.done("update", path=path, content="1\n", if_match=etag)["etag"]
+    etag = place.done("insert", path=path, content="0", line=0, if_match=f'"{etag}"')["etag"]
+    assert place.post("undo", path=path, if_match="0" * 64).status_code == 412
+    assert place.done("undo", path=path, if_match=etag)["size"] == 2
+    place.done("delete", path=path, if_match="*")
+
+
+def test_undo_walks_back_and_says_what_it_undid(place: Place) -> None:
+    """With a diff that shows the way back, until there is nothing left."""
+    path = str(place.directory / "new/a.txt")
+    place.done("create", path=path, content="1\n")
+    place.done("update", path=path, content="2\n")
+    place.done("delete", path=path)
+    answers = [place.done("undo", path=path) for _ in range(3)]
+    assert [answer["undone"] for answer in answers] == ["delete", "update", "create"]
+    assert [answer["undo_depth"] for answer in answers] == [2, 1, 0]
+    assert "-2\n+1\n" in answers[1]["diff"]
+    assert not (place.directory / "new").exists()
+    assert place.post("undo", path=path).json()["code"] == "nothing_to_undo"
+
+
+def test_repeat_with_an_idempotency_key_is_not_done_again(place: Place) -> None:
+    """So an insertion can be sent again after a broken connection."""
+    for _ in range(2):
+        body = {"path": str(place.directory / "a.txt"), "content": "zero", "line": 0}
+        headers = {"Idempotency-Key": place.directory.name}
+        answer = place.daemon.client.post("/files/insert", json=body, headers=headers)
+        assert (answer.status_code, answer.json()["undo_depth"]) == (200, 1)
+    assert (place.directory / "a.txt").read_bytes() == b"zero\none\ntwo\nthree\n"
+
+
+def test_search_and_find(place: Place) -> None:
+    """All options of both, over files that may be read."""
+    (place.directory / ".gitignore").write_text("*.log\n")
+    (place.directory / "sub/a.log").write_text("two\n")
+    (place.directory / "sub/b.md").write_text("Two (2)\n")
+    path = str(place.directory)
+    found = place.done("search", pattern="two", path=path, include=["a*", "*.md"], exclude=["large*"])
+    assert [(match["path"], match["line"], match["column"]) for match in found["matches"]] == [(f"{path}/a.txt", 2, 1)]
+    found = place.done("search", pattern="TWO (2)", path=path, literal=True, case_sensitive=False)
+    assert [match["path"] for match in found["matches"]] == [f"{path}/sub/b.md"]
+    found = place.done("search", pattern="t[w]o$", path=f"{path}/a.txt", context=1)
+    assert (found["matches"][0]["before"], found["matches"][0]["after"]) == (["one"], ["three"])
+    found = place.done("search", pattern="line", path=path, limit=3)
+    assert (len(found["matches"]), found["truncated"]) == (3, True)
+    assert found["files_skipped"] == 2  # prog.EXE by its extension, large.txt by its size
+    os.utime(place.directory / "open.txt", (2_000_000_000, 2_000_000_000))
+    files = place.done("find", pattern="*.txt", path=path, limit=2)
+    assert files["files"][0] == {"path": f"{path}/open.txt", "size": 7, "modified_at": "2033-05-18T03:33:20.000Z"}
+    assert (len(files["files"]), files["truncated"], files["total"] > 2) == (2, True, True)
+    assert place.done("find", pattern="*.log", path=path)["files"] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content_range", "content"),
+    [
+        ("bytes=0-3", 206, "bytes 0-3/14", b"one\n"),
+        ("bytes=8-", 206, "bytes 8-13/14", b"three\n"),
+        ("bytes=-6", 206, "bytes 8-13/14", b"three\n"),
+        ("bytes=8-99", 206, "bytes 8-13/14", b"three\n"),
+        ("bytes=14-", 416, "bytes */14", None),
+        ("bytes=-0", 416, "bytes */14", None),
+        ("bytes=3-2", 400, None, None),
+        ("bytes=0-1,3-4", 400, None, None),
+        ("bytes=a-b", 400, None, None),
+        ("bytes=" + "9" * 30 + "-", 400, None, None),
+        ("lines=1-2", 200, None, b"one\ntwo\nthree\n"),
+    ],
+)
+def test_ranges(place: Place, asked: str, status: int, content_range: str | None, content: bytes | None) -> None:
+    """One range of bytes; a unit that nobody knows counts for nothing."""
+    answer = place.raw("GET", "a.txt", Range=asked)
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, content_range)
+    if content is not None:
+        assert answer.content == content
+        assert answer.headers["content-length"] == str(len(content))
+
+
+def test_raw_headers_and_conditions(place: Place) -> None:
+    """Unchanged files are not sent again; a range of a file that has changed is all of it."""
+    answer = place.raw("GET", "data.dat")
+    etag = answer.headers["etag"]
+    assert etag == f'"{hashlib.sha256(answer.content).hexdigest()}"'
+    assert (answer.headers["accept-ranges"], answer.headers["content-type"]) == ("bytes", "application/octet-stream")
+    head = place.raw("HEAD", "data.dat", Range="bytes=0-1")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "22001")
+    for known in (etag, f"W/{etag}", f'"x", {etag}', "*"):
+        unchanged = place.raw("GET", "data.dat", If_None_Match=known)
+        assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", etag)
+    assert place.raw("GET", "data.dat", If_None_Match='"x"').status_code == 200
+    for validator in (etag, answer.headers["last-modified"]):
+        assert place.raw("GET", "data.dat", Range="bytes=0-1", If_Range=validator).status_code == 206
+    assert place.raw("GET", "data.dat", Range="bytes=0-1", If_Range='"x"').status_code == 200
+    assert place.raw("GET", "a.txt", Range="bytes=99-", If_Range='"x"').content == b"one\ntwo\nthree\n"
+    assert "etag" not in place.raw("GET", "large.txt").headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "code"),
+    [
+        ("GET", "b.txt", {}, 404, "file_not_found"),
+        ("GET", "sub", {}, 415, "not_a_file"),
+        ("GET", "fifo", {}, 415, "not_a_file"),
+        ("GET", "outside", {}, 403, "path_not_allowed"),
+        ("GET", "up/../../etc/passwd", {}, 403, "path_not_allowed"),
+        ("PUT", "sub", {}, 415, "not_a_file"),
+        ("PUT", "fifo", {}, 415, "not_a_file"),
+        ("PUT", "outside", {}, 403, "path_not_allowed"),
+        ("PUT", "locked.txt", {}, 403, "permission_denied"),
+        ("PUT", "a.txt", {"If_Match": '"x"'}, 412, "precondition_failed"),
+        ("PUT", "a.txt", {"If_None_Match": "*"}, 412, "precondition_failed"),
+        ("PUT", "a.txt", {"If_None_Match": '"x"'}, 400, "invalid_request"),
+        ("PUT", "n/e/w", {"If_Match": "*"}, 412, "precondition_failed"),
+        ("POST", "a.txt", {}, 405, "method_not_allowed"),
+        ("DELETE", "a.txt", {}, 405, "method_not_allowed"),
+    ],
+)
+def test_raw_refusals(place: Place, method: str, path: str, headers: dict[str, str], status: int, code: str) -> None:
+    """The same containment as for texts, and nothing left behind."""
+    before = sorted(place.directory.rglob("*"))
+    answer = place.raw(method, path, b"new" if method == "PUT" else None, **headers)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert sorted(place.directory.rglob("*")) == before
+    assert (place.directory / "a.txt").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_raw_write(place: Place) -> None:
+    """Any bytes to any name, as a change that can be undone; text has a diff."""
+    answer = place.raw("PUT", "n/e/w.exe", b"\0\xff").json()
+    assert answer == {
+        "path": str(place.directory / "n/e/w.exe"),
+        "operation": "write",
+        "size": 2,
+        "etag": hashlib.sha256(b"\0\xff").hexdigest(),
+        "undo_depth": 1,
+        "diff": "",
+    }
+    etag = place.raw("GET", "a.txt").headers["etag"]
+    assert "-one\n+1\n" in place.raw("PUT", "a.txt", b"1\ntwo\nthree\n", If_Match=etag).json()["diff"]
+    assert place.done("undo", path=str(place.directory / "a.txt"))["etag"] == etag.strip('"')
+    assert place.daemon.client.put("/files/raw", content=b"x").status_code == 400
+    assert place.daemon.client.get("/files/raw?path=a&colour=1").status_code == 400
+
+
+def test_body_over_the_limit_changes_nothing(place: Place) -> None:
+    """Whether its length is declared or not."""
+    pieces = (b"x" * 65536 for _ in range(32))
+    declared = place.raw("PUT", "a.txt", b"x" * 1_048_577)
+    chunked = place.daemon.ask("PUT", f"/files/raw?path={place.directory}/new.dat", body=pieces, key="test-key")
+    assert (declared.status_code, declared.json()["code"], chunked.status) == (413, "body_too_large", 413)
+    assert (place.directory / "a.txt").read_bytes() == b"one\ntwo\nthree\n"
+    assert not (place.directory / "new.dat").exists()
+
+
+def test_socket_is_refused_at_once(place: Place) -> None:
+    """It cannot be opened, and nobody waits for it."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        directory = os.open(place.directory, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{directory}/s")  # the path itself may be too long for a socket
+        os.close(directory)
+        answer = place.post("read", path=str(place.directory / "s"))
+    assert (answer.status_code, answer.json()["code"]) == (415, "not_a_file")
