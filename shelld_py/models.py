@@ -191,6 +191,12 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class WaitResult(RunResult, frozen=True, kw_only=True):
+    """The answer of a wait for conditions: the one that came first, as it was given, and the run as it stands."""
+
+    reached: str | None
+
+
 class KillResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a kill has done. `survivors` are pids that outlived it."""
 
