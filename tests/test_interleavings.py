@@ -252,12 +252,13 @@ class World:
             assert until != "exit" or status == 202
 
     def type(self, model: Model, text: str, repeat: bool, eof: bool) -> None:
-        """Type into the last run; a client that was cut off sends all that it has ever sent again."""
+        """Type into the last run; a client that was cut off says all that it has ever said again."""
         run = model.runs[-1]
         new = text.encode()
         body = {"text": text, "eof": eof}
         if repeat:
             body = {"text": (run.typed + new).decode(), "offset": 0, "eof": eof}
+            self.break_off("POST", f"/runs/{run.run_id}/stdin", {**body, "eof": False})
         status, answer = self.request("POST", f"/runs/{run.run_id}/stdin", json=body)
         if run.endless:
             assert status == 200, answer
@@ -417,6 +418,7 @@ PROGRAMS = st.one_of(
     st.tuples(st.just(lines), st.integers(0, 12), PAUSES, CODES, st.booleans(), st.sampled_from(["a", "zwölf 世界"])),
     st.tuples(st.just(lines), st.integers(500, 3000), st.just(0), CODES, st.booleans(), st.just("many")),
     st.tuples(st.just(redrawn), st.integers(1, 12), PAUSES),
+    st.tuples(st.just(redrawn), st.integers(5, 12), st.just(0.02)),
     st.tuples(
         st.just(copier), st.sampled_from(["", "Name? ", "first\\nsecond: ", "ü> "]).map(lambda p: p.replace("\\n", " "))
     ),
@@ -425,17 +427,16 @@ PROGRAMS = st.one_of(
     st.tuples(st.just(lingerer), st.integers(1, 5)),
 )
 SHELL = st.integers(0, SHELLS - 1)
-START = st.tuples(st.just("start"), SHELL, PROGRAMS, TIMEOUTS, st.booleans())
 READ = st.tuples(
-    st.just("read"), SHELL, st.integers(0, 2), st.sampled_from(STREAMS), st.sampled_from(FORMS),
-    st.sampled_from([1, 2, 3, 10, 64, 1000, 100_000]), st.sampled_from([0, 0, 0.02]), st.booleans(),
+    st.sampled_from(["stdout", "stdout", "stderr"]), st.sampled_from(["text", *FORMS]),
+    st.sampled_from([1, 2, 3, 10, 64, 1000, 100_000]), st.sampled_from([0, 0.02, 0.05]), st.booleans(),
 )  # fmt: skip
+READS = st.lists(READ, max_size=4)
 OPERATIONS = st.one_of(
-    START,
-    START,
-    READ,
-    READ,
-    READ,
+    st.tuples(st.just("start"), SHELL, PROGRAMS, TIMEOUTS, st.booleans(), READS),
+    st.tuples(st.just("start"), SHELL, PROGRAMS, TIMEOUTS, st.booleans(), READS),
+    st.tuples(st.just("read"), SHELL, st.integers(0, 2), READS),
+    st.tuples(st.just("read"), SHELL, st.integers(0, 2), READS),
     st.tuples(st.just("type"), SHELL, TYPED, st.booleans(), st.sampled_from([False, False, True])),
     st.tuples(st.just("type"), SHELL, TYPED, st.booleans(), st.just(False)),
     st.tuples(st.just("wait"), SHELL, st.integers(0, 2), TIMEOUTS, st.sampled_from([
@@ -452,8 +453,10 @@ def do(world: World, operation: tuple[Any, ...]) -> None:
     name, shell, *arguments = operation
     model = world.models[shell]
     if name == "start":
-        (make, *values), timeout, gone = arguments
+        (make, *values), timeout, gone, reads = arguments
         world.start(model, make(*values), timeout, gone)
+        for read in reads:
+            world.read(model.runs[-1], *read)
     elif name == "kill":
         world.kill(model, *arguments)
     elif name == "recycle":
@@ -464,10 +467,13 @@ def do(world: World, operation: tuple[Any, ...]) -> None:
         world.type(model, *arguments)
     elif name == "again":
         world.again(model)
+    elif name == "read":
+        back, reads = arguments
+        for read in reads:
+            world.read(model.runs[-1 - back % len(model.runs)], *read)
     else:
         back, *values = arguments
-        run = model.runs[-1 - back % len(model.runs)]
-        (world.read if name == "read" else world.wait)(run, *values)
+        world.wait(model.runs[-1 - back % len(model.runs)], *values)
 
 
 @pytest.fixture(scope="module")
