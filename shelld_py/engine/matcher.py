@@ -76,9 +76,11 @@ def serve() -> None:
 
 def answer_all(requests: BinaryIO, answers: BinaryIO) -> None:
     """Speak the protocol."""
-    texts = json.loads(requests.readline())
+    first = requests.readline()
+    if not first:  # who started this process has changed its mind
+        return
     _limit_time()
-    patterns = compiled(texts)
+    patterns = compiled(json.loads(first))
     if isinstance(patterns, tuple):
         _answer(answers, patterns)
         return

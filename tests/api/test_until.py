@@ -53,7 +53,7 @@ def background() -> Any:
 def ask(daemon: RunningDaemon, run_id: str, *conditions: str, **parameters: Any) -> httpx.Response:
     """Wait for conditions, on a connection of its own; return the answer."""
     query = {"until": list(conditions), "timeout": "20s", **parameters}
-    with httpx.Client(base_url=daemon.url, headers={"X-Shell-Key": KEY}, timeout=30) as client:
+    with httpx.Client(base_url=daemon.url, headers={"X-Shell-Key": KEY}, timeout=30, verify=False) as client:
         return client.get(f"/runs/{run_id}/wait", params=query)
 
 
@@ -383,6 +383,19 @@ def test_client_that_goes_away(daemon: RunningDaemon) -> None:
         daemon.client.get(f"/runs/{run_id}/wait?until=output:x&until=port:1", timeout=0.3)
     wait_for(lambda: not processes_with(MATCHERS))
     assert daemon.state() == "busy"
+
+
+def test_shutdown_answers_who_waits(start_daemon, background: Callable[..., Future[Any]]) -> None:
+    """At the end of the daemon what is waited for can come no more, and who waits is told."""
+    daemon = start_daemon()
+    daemon.fresh()
+    left_behind = daemon.run("sleep 60 &")["run_id"]
+    running = daemon.start("sleep 60")
+    waits = [background(until, daemon, left_behind, "port:1"), background(until, daemon, running, "output:x", "input")]
+    wait_for(lambda: processes_with(MATCHERS))
+    daemon.client.post("/shutdown")
+    assert [wait.result(20)[:2] for wait in waits] == [(200, None), (200, None)]
+    assert daemon.process.wait(20) == 0
 
 
 @pytest.mark.parametrize(("condition", "hint"), [
