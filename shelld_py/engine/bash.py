@@ -194,6 +194,7 @@ class Bash:
                 os.close(stdin_file)
         if script.cleanup and outcome.prepared and not self.death:
             await self._clean_up(script.cleanup)
+        self._typed_ahead.clear()  # what came between the end of the command and now is not for the next one
         return outcome
 
     def type(self, data: bytes) -> None:
