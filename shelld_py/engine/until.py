@@ -29,7 +29,7 @@ from shelld_py.errors import InvalidRequest
 from shelld_py.models import Stream
 from shelld_py.units import parse_duration
 
-_FIRST_LOOK: Final = 1.0
+_FIRST_LOOK: Final = 2.0
 """Seconds that each condition has to be looked at for the first time, before the first one found wins."""
 _PORT_PAUSE: Final = 0.1
 _LONGEST_PORT_PAUSE: Final = 0.5

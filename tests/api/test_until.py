@@ -281,12 +281,12 @@ def test_quiet(daemon: RunningDaemon) -> None:
     """Quiet is counted from the last output; earlier output does not delay it."""
     run_id = daemon.start("for i in 1 2 3 4 5; do echo $i; sleep 0.1; done; sleep 60")
     started = time.monotonic()
-    status, text, result = until(daemon, run_id, "quiet:400ms", "quiet:30s")
-    assert (status, text, result["stdout"]) == (202, "quiet:400ms", "1\n2\n3\n4\n5\n")
-    assert time.monotonic() - started > 0.4
+    status, text, result = until(daemon, run_id, "quiet:600ms", "quiet:30s")
+    assert (status, text, result["stdout"]) == (202, "quiet:600ms", "1\n2\n3\n4\n5\n")
+    assert time.monotonic() - started > 0.6
     started = time.monotonic()
-    assert reached(daemon, run_id, "quiet:400ms") == "quiet:400ms"
-    assert time.monotonic() - started < 0.4
+    assert reached(daemon, run_id, "quiet:600ms") == "quiet:600ms"
+    assert time.monotonic() - started < 0.6
 
 
 def test_input_breaks_the_quiet(daemon: RunningDaemon) -> None:
