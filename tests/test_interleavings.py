@@ -180,7 +180,9 @@ class World:
             self.break_off("POST", f"{model.path}/run", {**fields, "timeout": 20})
         status, answer = self.request("POST", f"{model.path}/run", json=fields)
         if status == 409:
-            assert answer["code"] == TABLE[ShellState.BUSY][Event.RUN].code  # type: ignore[union-attr]
+            refusal = TABLE[ShellState.BUSY][Event.RUN]
+            assert not isinstance(refusal, ShellState)
+            assert answer["code"] == refusal.code
             assert busy
             assert self.daemon.client.get(f"/runs/{run_id}").status_code == 404
             return
