@@ -123,6 +123,7 @@ def daemon(directory: str) -> Iterator[tuple[subprocess.Popen[str], int, float]]
     environ = {**os.environ, "SHELLD_KEY": KEY, "SHELLD_SERVER__PORT": "0", "SHELLD_LOGGING__LEVEL": "warning"}
     environ["SHELLD_FILES__MAX_TOKEN_COUNT"] = "0"
     environ["SHELLD_SERVER__DATA_DIRECTORY"] = f"{directory}/data"
+    environ["HOME"] = directory  # bash reads ~/.bashrc at its start: somebody's own is not to be measured
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "shelld_py"], env=environ, cwd=directory, stdout=subprocess.PIPE, text=True
@@ -218,6 +219,28 @@ def show_latency(rounds: int, port: int, bare_port: int) -> None:
         ratio = statistics.median(seconds[name]) / statistics.median(seconds[f"bare pty: {name}"])
         print(f"  {name} / bare pty: {ratio:.2f}")
     print(f"  true / bare: {statistics.median(seconds['true']) / statistics.median(seconds['bare']):.2f}")
+
+
+def show_sessions(rounds: int, port: int) -> None:
+    """Measure how long it takes to open a session, and a hundred jobs at once, each in a shell of its own."""
+    ours = Connection(port)
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        session_id = json.loads(ours.post("/sessions"))["session_id"]
+        seconds.append(time.perf_counter() - started)
+        ours.connection.request("DELETE", f"/sessions/{session_id}", headers={"X-Shell-Key": KEY})
+        ours.connection.getresponse().read()
+    print(f"  open a session     {percentiles(sorted(seconds))}")
+    threads = [threading.Thread(target=lambda: Connection(port).post("/exec", "sleep 1")) for _ in range(100)]
+
+    def all_at_once() -> None:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    print(f"  100 times `sleep 1` by /exec, at once: {timed(all_at_once):.1f} s")
 
 
 def show_throughput(port: int, repeats: int = 3) -> None:
@@ -332,6 +355,8 @@ def main(rounds: int) -> None:
             with daemon(directory) as (process, port, _):
                 print("latency over a keep-alive connection")
                 show_latency(rounds, port, 9389)
+                print("shells")
+                show_sessions(100, port)
                 print("layers of `true`, below HTTP")
                 uvloop.run(show_layers(rounds, directory))
                 print("throughput")

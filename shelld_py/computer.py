@@ -125,8 +125,12 @@ class Computer:
 
     def state_of(self, session_id: str) -> ShellState:
         """Return the state of a shell, without touching its idle time; one that is gone is `available`."""
-        shell = self.main if session_id == MAIN else self._one_shots.get(session_id) or self.sessions.peek(session_id)
+        shell = self.peek(session_id)
         return shell.state if shell else ShellState.AVAILABLE
+
+    def peek(self, session_id: str) -> Shell | None:
+        """Return a shell, if there is one, without touching its idle time."""
+        return self.main if session_id == MAIN else self._one_shots.get(session_id) or self.sessions.peek(session_id)
 
     def shells(self) -> list[Shell]:
         """Return all shells."""

@@ -276,6 +276,13 @@ class SearchTooSlow(ShelldError):
     code = "search_too_slow"
 
 
+class PatternTooSlow(ShelldError):
+    """The regular expression of a condition took too long."""
+
+    status = 422
+    code = "pattern_too_slow"
+
+
 class NoSpace(ShelldError):
     """The disk, the quota or the limit on file sizes is exhausted; nothing was changed."""
 

@@ -235,6 +235,15 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class WaitResult(RunResult, frozen=True, kw_only=True):
+    """The answer of a wait: the run as it stands."""
+
+    reached: Annotated[
+        str | msgspec.UnsetType | None,
+        msgspec.Meta(description="Of the conditions, if there were any, the one that came first, as it was given."),
+    ] = msgspec.UNSET
+
+
 class KillResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a kill has done. `survivors` are pids that outlived it."""
 

@@ -1,9 +1,11 @@
 """The documentation is true: it names all that there is, and its examples do what they show."""
 
+import contextlib
 import dataclasses
 import logging
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,10 +153,38 @@ def test_the_readme_shows_the_two_commands(script: str) -> None:
 def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], document: str, *, ends: bool) -> None:
     """Every command is run, in order, by one bash. The lines shown appear in its answers, in that order."""
     daemon = start_daemon(key=None)
+    _walk(_read(document), daemon)
+    if ends:
+        assert daemon.process.wait(20) == 0
+
+
+def test_the_life_of_a_job_is_what_happens(start_daemon: Callable[..., RunningDaemon], tmp_path: Path) -> None:
+    """The walk of docs/runs.md, with a crash of the daemon before the next day, and a port that is free here."""
+    text = _read("docs/runs.md").replace("8123", str(_free_port()))
+    first_day, headline, next_day = text.partition("\n### The next day\n")
+    assert headline
+    first = start_daemon(tmp_path, key="my-secret")
+    _walk(first_day, first)
+    first.process.kill()
+    first.process.wait()
+    second = start_daemon(tmp_path, key="my-secret")
+    _walk(next_day, second)
+
+
+def _free_port() -> int:
+    """Return a port of four digits that nobody listens on."""
+    for port in range(8123, 10000):
+        with contextlib.suppress(OSError), socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def _walk(text: str, daemon: RunningDaemon) -> None:
+    """Run the commands in the console blocks of `text` in one bash, and compare their answers."""
     work = daemon.data.parent / "work"
-    walk = [
-        step for block in re.findall(r"```console\n(.*?)\n```", _read(document), re.DOTALL) for step in _steps(block)
-    ]
+    walk = [step for block in re.findall(r"```console\n(.*?)\n```", text, re.DOTALL) for step in _steps(block)]
     assert walk
     script = "".join(f"{command.replace('localhost:8080', daemon.url)}\necho; echo '{_MARK}'\n" for command, _ in walk)
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=work, timeout=60, check=True)
@@ -164,8 +194,6 @@ def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], docu
         actual = iter(_stable(answer.replace(str(work.resolve()), "/tmp/demo")).splitlines())
         missing = [line for line in _stable(shown).splitlines() if line not in actual]
         assert missing == [], f"{command}\n{answer}"
-    if ends:
-        assert daemon.process.wait(20) == 0
 
 
 def _steps(block: str) -> Iterator[tuple[str, str]]:

@@ -518,6 +518,7 @@ class Bash:
         elif ended.kind is not ReportKind.RAN and self._directory_is_gone():
             # Each time that it enters the loop, bash complains about it. This command comes behind that.
             await self._clean_up([":"])
+        self._typed_ahead.clear()  # what came between the end of the command and now is not for the next one
         return Outcome(
             status=None if damage else ended.status,
             restored=ended.kind is ReportKind.EXITED,

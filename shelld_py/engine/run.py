@@ -59,6 +59,8 @@ class Run:
         self.signals_sent: set[int] = set()
         self.started_at = time.time()
         self._started = time.monotonic()
+        self.active_at = self._started
+        """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
         self._duration = 0.0
         self._last_result: RunResult | None = None
         self._channels = {stream: _Channel(log) for stream, log in logs.items()}
@@ -188,6 +190,7 @@ class Run:
         channel = self._channels[stream]
         channel.log.append(data)
         channel.counter.feed(bytes(data))
+        self.active_at = time.monotonic()
         self.awaiting_input = False
         if self._waiters:
             self._wake()

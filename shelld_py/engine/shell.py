@@ -221,6 +221,7 @@ class Shell:
                 raise StdinGap(f"offset is {offset}, but the run has accepted {accepted} bytes.", accepted=accepted)
             text = text[accepted - offset :]
         current.stdin_accepted += len(text)
+        current.active_at = time.monotonic()
         current.signals_sent.update(number for key, number in _KEY_SIGNALS.items() if key in text)
         if text:
             bash.type(text)
@@ -256,12 +257,12 @@ class Shell:
                 path.unlink(missing_ok=True)
             self._become(transition(self.state, Event.END))
 
-    async def settled(self) -> None:
-        """Return when no process is left that an ended run has left behind."""
+    async def settled(self, run: Run | None = None) -> None:
+        """Return when no process is left that an ended run, or just `run`, has left behind."""
         loop = asyncio.get_running_loop()
-        if self._driving:
+        if self._driving and run in (None, self.last_run):
             await asyncio.wait({self._driving})
-        for item in list(self._lingering):
+        for item in [item for item in self._lingering if run in (None, item.run)]:
             for stat in item.alive():
                 with contextlib.suppress(OSError):
                     handle = os.pidfd_open(stat.pid)

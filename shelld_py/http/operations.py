@@ -239,15 +239,15 @@ _RUNS: Final = {
     ),
     ("GET", "/runs/{run_id}/wait"): Operation(
         tag=Tag.RUNS,
-        summary="Wait for the end of a run, or for output",
+        summary="Wait for the end of a run, for output, or for another condition",
         query=WaitQuery,
         answers={
-            _OK: json_answer("The run has ended: its result.", models.RunResult),
+            _OK: json_answer("The run has ended: its result.", models.WaitResult),
             HTTPStatus.ACCEPTED: Answer(
-                meaning="It is still running.", content={JSON: models.RunResult}, headers=_STILL_RUNNING
+                meaning="It is still running.", content={JSON: models.WaitResult}, headers=_STILL_RUNNING
             ),
         },
-        errors=(errors.RunNotFound,),
+        errors=(errors.RunNotFound, errors.PatternTooSlow),
     ),
     ("POST", "/runs/{run_id}/stdin"): Operation(
         tag=Tag.RUNS,

@@ -82,6 +82,15 @@ class ResultQuery(Query, frozen=True, kw_only=True):
     max_output: _MaxOutput | None = None
 
 
+_Condition = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?:output:[\s\S]+|port:\d{1,5}|quiet:[\s\S]+|input|exit)$",
+        description="What to wait for: `output:REGEX`, `port:NUMBER`, `quiet:DURATION`, `input` or `exit`.",
+    ),
+]
+
+
 class WaitQuery(Query, frozen=True, kw_only=True):
     """Of a wait for a run."""
 
@@ -90,6 +99,7 @@ class WaitQuery(Query, frozen=True, kw_only=True):
     stream: Stream = Stream.STDOUT
     format: OutputFormat = OutputFormat.TEXT
     max_output: _MaxOutput | None = None
+    until: tuple[_Condition, ...] = ()
 
 
 class RawFileQuery(Query, frozen=True, kw_only=True):

@@ -1,12 +1,14 @@
 """Endpoints for runs: what has become of them, and their output by cursor."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
@@ -21,7 +23,17 @@ from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
-from shelld_py.models import KillResult, OutputFormat, OutputPart, RunReference, RunResult, RunStatus, Stream
+from shelld_py.http.until import reached_condition
+from shelld_py.models import (
+    KillResult,
+    OutputFormat,
+    OutputPart,
+    RunReference,
+    RunResult,
+    RunStatus,
+    Stream,
+    WaitResult,
+)
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 _DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -62,15 +74,19 @@ class RunEndpoints:
         return await output_response(request, self._computer, self._entry(request), Form.JSON)
 
     async def wait(self, request: HttpRequest) -> Response:
-        """GET /runs/ID/wait: until it has ended, or there is output beyond a cursor."""
+        """GET /runs/ID/wait: until it has ended, or there is output beyond a cursor, or a condition holds."""
         fields = query_fields(request, WaitQuery.__struct_fields__)
         timeouts = self._computer.settings.timeout
         timeout = duration_field("timeout", fields["timeout"]) if "timeout" in fields else timeouts.command
-        stream = _choice("stream", fields, Stream) or Stream.STDOUT
+        timeout = min(timeout, timeouts.command_maximum)
+        stream = _choice("stream", fields, Stream)
         cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
         entry = self._entry(request)
+        if "until" in fields:
+            reached = await reached_condition(request, self._computer, entry, stream, cursor, timeout)
+            return await self._result_response(entry, fields, partial(_wait_result, reached))
         if entry.run:
-            await _wait_for_news(entry.run, stream, cursor, min(timeout, timeouts.command_maximum))
+            await _wait_for_news(entry.run, stream or Stream.STDOUT, cursor, timeout)
         return await self._result_response(entry, fields)
 
     async def stdin(self, request: HttpRequest) -> Response:
@@ -114,11 +130,13 @@ class RunEndpoints:
             return await self._computer.shell(entry.session_id).kill(number, entry.run)
         return KillResult(state=self._computer.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
 
-    async def _result_response(self, entry: Entry, fields: dict[str, str]) -> Response:
+    async def _result_response(
+        self, entry: Entry, fields: dict[str, str], shown: Callable[[RunResult], RunResult] = lambda result: result
+    ) -> Response:
         maximum = integer_field("max_output", fields["max_output"], 0) if "max_output" in fields else None
         form = _choice("format", fields, OutputFormat) or OutputFormat.TEXT
         choice = OutputChoice.of(form, maximum, self._computer.settings.output)
-        result = self._store.result(entry, self._computer.state_of(entry.session_id))
+        result = shown(self._store.result(entry, self._computer.state_of(entry.session_id)))
         return await run_response(result, self._store.log_reader(entry), choice, as_text=False)
 
 
@@ -263,6 +281,10 @@ async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: 
                 await run.changed()
     except TimeoutError:
         return
+
+
+def _wait_result(reached: str | None, result: RunResult) -> RunResult:
+    return WaitResult(**msgspec.structs.asdict(result), reached=reached)
 
 
 def _choice(name: str, fields: dict[str, str], kind: type[_Kind]) -> _Kind | None:

@@ -216,6 +216,12 @@ def test_events_of_one_stream(daemon: RunningDaemon) -> None:
     assert text_of(output_events(daemon, run_id), "stderr") == ""
 
 
+def test_events_of_a_stream_go_on(daemon: RunningDaemon) -> None:
+    """Last-Event-ID is a cursor of the stream that is asked for."""
+    run_id = daemon.run("echo out; echo 1 >&2; echo 2 >&2", streams="separate")["run_id"]
+    assert text_of(output_events(daemon, run_id, "?stream=stderr", Last_Event_ID="2"), "stderr") == "2\n"
+
+
 @pytest.mark.parametrize("last", ["x", "-1", "1.5"])
 def test_malformed_last_event_id(daemon: RunningDaemon, last: str) -> None:
     """A Last-Event-ID that no event had is 400."""

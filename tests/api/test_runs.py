@@ -240,6 +240,25 @@ def test_dropped_output(start_daemon) -> None:
     assert sum(path.stat().st_size for path in files) < 200_000
 
 
+def test_cursors_never_become_invalid(start_daemon, gate: Gate) -> None:
+    """Any cursor of a growing log can be read from; where its bytes are gone, the next that are kept come."""
+    daemon = start_daemon(output__log_max="64KiB")
+    daemon.fresh()
+    run_id = daemon.start(f"seq 20000; {gate}; seq 20001 40000")
+    whole = "".join(f"{number}\n" for number in range(1, 40001))
+    for ended in (False, True):
+        size = len(whole) if ended else whole.index("20001")
+        wait_for(lambda size=size: daemon.json("GET", f"/runs/{run_id}")["cursor"] == size)
+        for cursor in (0, 1, 20_000, 40_000, 70_000, size - 1, size):
+            part = read(daemon, run_id, cursor=cursor, limit=50, format="raw")
+            start = cursor + part["dropped"]
+            assert whole[start : part["next_cursor"]] == part["output"]
+            assert part["output"] or cursor == size
+        if not ended:
+            gate.open()
+    assert read(daemon, run_id, cursor=40_000, limit=50)["dropped"] > 0
+
+
 # --- wait ---------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +281,15 @@ def test_wait_for_a_cursor(daemon: RunningDaemon, gate: Gate) -> None:
     assert daemon.client.get(f"/runs/{run_id}/wait?cursor=2&timeout=50ms").json()["stdout"] == "x\n"
     gate.open()
     assert daemon.client.get(f"/runs/{run_id}/wait?cursor=2&timeout=20s").json()["stdout"] == "x\ny\n"
+
+
+def test_wait_for_a_cursor_of_a_stream(daemon: RunningDaemon, gate: Gate) -> None:
+    """`stream` says which output the cursor of a wait is of: the other one does not end the wait."""
+    run_id = daemon.start(f"echo out; {gate}; echo err >&2; sleep 60", streams="separate")
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stdout&timeout=20s").json()["stdout"] == "out\n"
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stderr&timeout=50ms").json()["stderr"] == ""
+    gate.open()
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stderr&timeout=20s").json()["stderr"] == "err\n"
 
 
 @pytest.mark.parametrize("query", ["timeout=soon", "cursor=-1", "max_output=x", "format=html", "colour=red"])

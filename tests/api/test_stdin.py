@@ -99,6 +99,17 @@ def test_input_left_over_is_not_the_next_commands(daemon: RunningDaemon) -> None
     assert result["stdout"] == "[]\n"
 
 
+def test_input_during_the_end_is_not_the_next_commands(daemon: RunningDaemon) -> None:
+    """What is typed while a shell with much state is being restored belongs to the run that ends, and goes with it."""
+    daemon.run('for i in {1..5000}; do declare "v$i=$i"; done')
+    run_id = daemon.start("exit 3")
+    while (answer := daemon.client.post("/stdin", content="late\n")).status_code == 200:
+        pass
+    assert answer.status_code == 409
+    assert daemon.finished(run_id)["exit_code"] == 3
+    assert daemon.run('read -rt 0.1 a; echo "[$a]"')["stdout"] == "[]\n"
+
+
 def test_large_input(daemon: RunningDaemon) -> None:
     """A megabyte of lines reaches a command that reads slowly, whole."""
     lines = "".join(f"{number:063d}\n" for number in range(8000))
