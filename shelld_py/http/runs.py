@@ -20,7 +20,7 @@ from shelld_py.http.answers import OutputChoice, json_response, output_pieces, r
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
-from shelld_py.models import KillResult, OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.models import KillResult, OnInput, OutputFormat, RunResult, RunStatus, Stream
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
 _DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -130,10 +130,15 @@ class _OutputQuery:
     limit: int | None
     form: OutputFormat
     wait: float
+    stderr_cursor: int | None
+    timeout: float | None
+    for_input: bool
 
     @classmethod
     def of(cls, request: HttpRequest) -> "_OutputQuery":
-        fields = query_fields(request, ("cursor", "stream", "limit", "format", "wait"))
+        fields = query_fields(
+            request, ("cursor", "stream", "limit", "format", "wait", "stderr_cursor", "timeout", "on_input")
+        )
         cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
         last_id = header(request.scope, b"last-event-id")
         if last_id is not None:
@@ -144,6 +149,11 @@ class _OutputQuery:
             limit=integer_field("limit", fields["limit"], 1) if "limit" in fields else None,
             form=_choice("format", fields, OutputFormat) or OutputFormat.TEXT,
             wait=duration_field("wait", fields["wait"]) if "wait" in fields else 0.0,
+            stderr_cursor=integer_field("stderr_cursor", fields["stderr_cursor"], 0)
+            if "stderr_cursor" in fields
+            else None,
+            timeout=duration_field("timeout", fields["timeout"]) if "timeout" in fields else None,
+            for_input=_choice("on_input", fields, OnInput) is OnInput.RETURN,
         )
 
 
@@ -153,9 +163,14 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
     form = requested_form(request.scope, default)
     log = computer.store.log(entry, query.stream)
     if form is Form.EVENTS:
-        logs = [(query.stream, log, query.cursor or 0)] if log else []
+        wanted = {query.stream: query.cursor or 0}
+        if query.stderr_cursor is not None:
+            wanted = {Stream.STDOUT: query.cursor or 0, Stream.STDERR: query.stderr_cursor}
+        logs = [
+            (stream, log, cursor) for stream, cursor in wanted.items() if (log := computer.store.log(entry, stream))
+        ]
         result = lambda: computer.store.result(entry, computer.state_of(entry.session_id))  # noqa: E731
-        events = follow(entry.run or Ended(), logs, query.form, None, result)
+        events = follow(entry.run or Ended(), logs, query.form, query.timeout, result, for_input=query.for_input)
         return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
     if log is None:
         reading = Reading(query.cursor or 0, query.cursor or 0, "", 0)

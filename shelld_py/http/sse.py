@@ -8,7 +8,7 @@ import msgspec
 
 from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import TextRenderer, character_boundary
+from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary
 from shelld_py.models import OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -32,6 +32,11 @@ class LiveText:
         self._renderer = TextRenderer() if form is OutputFormat.TEXT else None
         self._sent = ""
         self._held = b""
+
+    def resume(self, data: bytes) -> None:
+        """Take the line that was sent before, on another connection; raw text needs no memory of it."""
+        if self._renderer is not None:
+            self.feed(data)
 
     def feed(self, data: bytes) -> tuple[str, int]:
         """Return what to send for `data`, and how many bytes at its end are held back as incomplete."""
@@ -79,6 +84,7 @@ class _Follower:
         self._stream = stream
         self._cursor = cursor
         self._text = LiveText(form)
+        self._text.resume(_line_before(log, cursor))
 
     def news(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
@@ -100,6 +106,19 @@ class _Follower:
     def behind(self) -> bool:
         """Whether there is more to read."""
         return self._cursor < self._log.size
+
+
+def _line_before(log: OutputLog, cursor: int) -> bytes:
+    """Return what was sent before `cursor`, from the beginning of a line on: what comes then can redraw that."""
+    start = max(0, cursor - 2 * LINE_LIMIT)
+    data, position = b"", start
+    while position < cursor:
+        chunk = log.read(position, cursor - position)
+        if not chunk.data or chunk.start >= cursor:
+            return b""
+        data = chunk.data if chunk.dropped else data + chunk.data
+        position = chunk.end
+    return data[data.find(b"\n") + 1 :] if start else data
 
 
 async def follow(

@@ -1,0 +1,187 @@
+"""Connections that break: nothing is lost, nothing doubled, and no command runs twice."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shelld_py.client import Output, Result, Retries, TransportError
+from shelld_py.models import ShellState, Stream
+from tests.api.conftest import Gate
+from tests.client.proxies import proxy
+from tests.daemons import RunningDaemon, running_daemon, wait_for
+
+QUICK = Retries(most=3, first=0.01)
+
+
+def test_a_run_whose_answer_is_lost_is_not_run_twice(connect: Any, daemon: RunningDaemon, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with proxy(daemon.url, 0, 20, 150) as broken:
+        result = connect(broken.url, retries=QUICK).run(f"echo once >>{mark}; echo done")
+        assert broken.connections == 4
+    assert result.stdout == "done\n"
+    assert mark.read_text() == "once\n"
+
+
+def test_an_exec_and_an_opened_session_are_not_repeated(connect: Any, daemon: RunningDaemon, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with proxy(daemon.url, 0, None, 0) as broken:
+        client = connect(broken.url, retries=QUICK)
+        before = len(client.sessions.list())
+        client = connect(broken.url, retries=QUICK)
+        with client.sessions.open():
+            assert len(client.sessions.list()) == before + 1
+    with proxy(daemon.url, 0) as broken:
+        connect(broken.url, retries=QUICK).exec(f"echo once >>{mark}")
+    assert mark.read_text() == "once\n"
+
+
+def test_a_run_whose_daemon_was_killed_is_not_run_again_by_the_next(connect: Any, tmp_path: Path) -> None:
+    """The Idempotency-Key does not outlive a daemon; the run's id does, so the retry finds the run as lost."""
+    mark = tmp_path / "mark"
+    with running_daemon(tmp_path / "d") as first:
+        first.fresh()
+        port = first.url.rpartition(":")[2]
+        client = connect(first.url, retries=Retries(most=60, first=0.1, longest=0.1))
+        client.run(f"trap '' HUP; (sleep 0.05; kill -9 {first.process.pid}) & echo once >>{mark}; sleep 0.03", timeout=0)
+        first.process.wait(10)
+        with running_daemon(tmp_path / "d", server__port=port):
+            with pytest.raises(TransportError) as caught:
+                connect(first.url, retries=Retries(most=0)).kill("NOPE")
+            assert caught
+    assert mark.read_text() == "once\n"
+
+
+def test_safe_requests_are_tried_again(connect: Any, daemon: RunningDaemon) -> None:
+    with proxy(daemon.url, 0, 30) as broken:
+        assert connect(broken.url, retries=QUICK).status().state is ShellState.READY
+        assert broken.connections == 3
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.stdin("x\n"),
+        lambda client: client.kill("CONT"),
+        lambda client: client.files.create("once.txt", ""),
+        lambda client: client.files.write_raw("once.bin", b""),
+        lambda client: client.sessions.close("nobody"),
+    ],
+)
+def test_what_might_be_done_twice_is_not_tried_again(connect: Any, daemon: RunningDaemon, ask: Any) -> None:
+    with proxy(daemon.url, 0) as broken:
+        with pytest.raises(TransportError) as caught:
+            ask(connect(broken.url, retries=QUICK))
+        assert caught.value.maybe_done
+        assert broken.connections == 1
+    for name in ("once.txt", "once.bin"):
+        (daemon.data.parent / "work" / name).unlink(missing_ok=True)
+
+
+def test_tries_come_to_an_end(connect: Any, daemon: RunningDaemon) -> None:
+    with proxy(daemon.url, *[0] * 20) as broken:
+        for ask, times in ((lambda client: client.status(), 4), (lambda client: [*client.stream("true")], 8)):
+            with pytest.raises(TransportError):
+                ask(connect(broken.url, retries=QUICK))
+            assert broken.connections == times
+
+
+def test_a_daemon_that_shuts_down_is_asked_again_when_it_says(connect: Any, tmp_path: Path) -> None:
+    """503 with Retry-After is tried again, but not before its time; where nobody comes back it is an error."""
+    with running_daemon(tmp_path / "d", hooks__on_recycle="sleep 0.5") as daemon:
+        daemon.fresh()
+        client = connect(daemon.url, retries=Retries(most=1, first=0.01))
+        import threading
+        import time
+
+        recycling = threading.Thread(target=daemon.client.post, args=("/shutdown?recycle=true",))
+        recycling.start()
+        wait_for(lambda: daemon.client.get("/status").status_code == 503)
+        started = time.monotonic()
+        assert client.status().state is ShellState.AVAILABLE
+        assert time.monotonic() - started >= 5
+        recycling.join()
+
+
+# --- streams ----------------------------------------------------------------------------------------------
+
+OUTPUTS = {
+    "lines": "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 0.01; done",
+    "one line in parts": "for i in 1 2 3 4 5 6 7 8 9; do printf \"part $i \"; sleep 0.01; done",
+    "a line that redraws itself": r"for i in 1 22 333 44 5; do printf '\r%s%%' $i; sleep 0.01; done; echo; echo over",
+    "characters of several bytes": "for i in 1 2 3 4 5; do printf 'äöü€𝄞'; sleep 0.01; printf '\\xf0\\x9d'; sleep 0.01; "
+    "printf '\\x84\\x9e\\n'; done",
+    "much": "seq 40000",
+    "escape sequences in pieces": r"for i in 1 2 3; do printf 'a\e['; sleep 0.01; printf '31mred\e[0m'; done; echo",
+}
+
+
+@pytest.mark.parametrize("format", ["text", "raw"])
+@pytest.mark.parametrize("command", OUTPUTS.values(), ids=OUTPUTS.keys())
+def test_a_broken_stream_loses_and_doubles_nothing(
+    connect: Any, daemon: RunningDaemon, command: str, format: str
+) -> None:
+    """However often the connection breaks, the texts join to the output."""
+    cuts = [400, 0, 150, 450, 700, 333, 512, 400, 402, 404, 406, 408, 900] + [1000 + 7 * n for n in range(12)]
+    with proxy(daemon.url, *cuts) as broken:
+        client = connect(broken.url, retries=Retries(most=10, first=0.001))
+        *events, last = client.stream(command, format=format)
+        assert broken.connections > 2
+    assert isinstance(last, Result)
+    whole = daemon.json("GET", f"/runs/{last.run.run_id}", params={"format": format, "max_output": 0})["stdout"]
+    assert shown(events) == whole
+    cursors = [event.cursor for event in events]
+    assert cursors == sorted(cursors)
+
+
+def test_both_streams_go_on_after_a_break(connect: Any, daemon: RunningDaemon, gate: Gate) -> None:
+    command = f"printf out; printf bad >&2; {gate}; printf 'put\\n'; printf '\\rworse\\n' >&2"
+    with proxy(daemon.url, 700) as broken:
+        client = connect(broken.url, retries=QUICK)
+        events = client.stream(command, streams="separate")
+        first = [next(events), next(events)]
+        wait_for(lambda: daemon.state() == "busy")
+        broken.close()
+    with proxy(daemon.url, None) as whole:
+        run_id = daemon.json("GET", "/status")["last_run_id"]
+        cursors = {event.stream: event.cursor for event in first}
+        rest = connect(whole.url).runs.follow(
+            run_id, cursor=cursors[Stream.STDOUT], stderr_cursor=cursors[Stream.STDERR]
+        )
+        gate.open()
+        *others, _ = rest
+    assert shown([*first, *others]) == "output\n"
+    assert shown([*first, *others], Stream.STDERR) == "worse\n"
+
+
+def test_a_stream_with_a_timeout_keeps_it_over_a_break(connect: Any, daemon: RunningDaemon) -> None:
+    with proxy(daemon.url, 350) as broken:
+        *_, last = connect(broken.url, retries=QUICK).stream("seq 100; sleep 100", timeout=0.4)
+        assert broken.connections == 2
+    assert last.run.timed_out
+    daemon.client.post("/kill")
+
+
+def test_a_stream_whose_daemon_is_gone_is_an_error(connect: Any, start_daemon: Any) -> None:
+    daemon = start_daemon()
+    daemon.fresh()
+    events = connect(daemon.url, retries=Retries(most=1, first=0.01)).stream("echo begun; sleep 100")
+    assert next(events).text == "begun\n"
+    daemon.process.send_signal(signal.SIGKILL)
+    with pytest.raises(TransportError):
+        list(events)
+    daemon.process.wait(10)
+
+
+def shown(events: Any, stream: Stream = Stream.STDOUT) -> str:
+    """Return what a reader of the events has in the end: a text that begins with CR replaces the last line."""
+    text = ""
+    for event in events:
+        if not isinstance(event, Output) or event.stream is not stream:
+            continue
+        if event.text.startswith("\r"):
+            text = text[: text.rfind("\n") + 1] + event.text[1:]
+        else:
+            text += event.text
+    return text
