@@ -9,17 +9,24 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+_PROBLEM = b'{"code": "shutting_down", "detail": "The daemon is being made new for the next client."}'
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 0\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_PROBLEM), _PROBLEM)
+)
+
 
 class Proxy:
     """Passes connections on to a daemon, and resets each after as many bytes of answers as `cuts` says.
 
     The first number is for the first connection, and so on; None, and what comes after the last, is not cut.
-    A cut of 0 lets the request arrive and its answer not.
+    A cut of 0 lets the request arrive and its answer not. The first `refusals` connections get a 503 instead.
     """
 
-    def __init__(self, url: str, cuts: list[int | None]) -> None:
+    def __init__(self, url: str, cuts: list[int | None], refusals: int = 0) -> None:
         self._target = (urlsplit(url).hostname, urlsplit(url).port)
         self._cuts = list(cuts)
+        self._refusals = refusals
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
@@ -36,6 +43,11 @@ class Proxy:
             while True:
                 near, _ = self._server.accept()
                 self.connections += 1
+                if self.connections <= self._refusals:
+                    near.recv(65536)
+                    near.sendall(_REFUSAL)
+                    _break(near)
+                    continue
                 far = socket.create_connection(self._target)
                 self._sockets += [near, far]
                 left = self._cuts.pop(0) if self._cuts else None
@@ -61,9 +73,9 @@ def _break(item: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def proxy(url: str, *cuts: int | None) -> Iterator[Proxy]:
+def proxy(url: str, *cuts: int | None, refusals: int = 0) -> Iterator[Proxy]:
     """A proxy in front of `url`."""
-    item = Proxy(url, list(cuts))
+    item = Proxy(url, list(cuts), refusals)
     try:
         yield item
     finally:

@@ -1,16 +1,21 @@
 """Connections that break: nothing is lost, nothing doubled, and no command runs twice."""
 
 import signal
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shelld_py import Client
 from shelld_py.client import Output, Result, Retries, TransportError
-from shelld_py.models import ShellState, Stream
+from shelld_py.client.calls import Answer
+from shelld_py.errors import ShuttingDown
+from shelld_py.models import Cause, RunStatus, ShellState, Stream
 from tests.api.conftest import Gate
 from tests.client.proxies import proxy
-from tests.daemons import RunningDaemon, running_daemon, wait_for
+from tests.daemons import KEY, RunningDaemon, running_daemon, wait_for
 
 QUICK = Retries(most=3, first=0.01)
 
@@ -37,19 +42,25 @@ def test_an_exec_and_an_opened_session_are_not_repeated(connect: Any, daemon: Ru
     assert mark.read_text() == "once\n"
 
 
-def test_a_run_whose_daemon_was_killed_is_not_run_again_by_the_next(connect: Any, tmp_path: Path) -> None:
-    """The Idempotency-Key does not outlive a daemon; the run's id does, so the retry finds the run as lost."""
+def test_a_run_whose_daemon_was_killed_is_not_run_again_by_the_next(tmp_path: Path) -> None:
+    """The Idempotency-Key does not outlive a daemon; the run's id does, so the retry finds the run, which is lost."""
     mark = tmp_path / "mark"
-    with running_daemon(tmp_path / "d") as first:
-        first.fresh()
-        port = first.url.rpartition(":")[2]
-        client = connect(first.url, retries=Retries(most=60, first=0.1, longest=0.1))
-        client.run(f"trap '' HUP; (sleep 0.05; kill -9 {first.process.pid}) & echo once >>{mark}; sleep 0.03", timeout=0)
-        first.process.wait(10)
-        with running_daemon(tmp_path / "d", server__port=port):
-            with pytest.raises(TransportError) as caught:
-                connect(first.url, retries=Retries(most=0)).kill("NOPE")
-            assert caught
+    with ExitStack() as stack:
+        daemon = stack.enter_context(running_daemon(tmp_path / "d"))
+        daemon.fresh()
+
+        def succeed() -> None:
+            daemon.process.wait(10)
+            again = running_daemon(tmp_path / "d", server__port=daemon.url.rpartition(":")[2])
+            stack.callback(stack.enter_context(again).process.kill)
+
+        successor = threading.Thread(target=succeed)
+        successor.start()
+        client = stack.enter_context(Client(daemon.url, KEY, retries=Retries(most=200, first=0.05, longest=0.05)))
+        command = f"echo once >>{mark}; sleep 0.1; kill -9 {daemon.process.pid}; sleep 100"
+        result = client.run(command)
+        successor.join()
+        assert (result.status, result.cause) == (RunStatus.LOST, Cause.DAEMON_RESTARTED)
     assert mark.read_text() == "once\n"
 
 
@@ -87,52 +98,66 @@ def test_tries_come_to_an_end(connect: Any, daemon: RunningDaemon) -> None:
             assert broken.connections == times
 
 
-def test_a_daemon_that_shuts_down_is_asked_again_when_it_says(connect: Any, tmp_path: Path) -> None:
-    """503 with Retry-After is tried again, but not before its time; where nobody comes back it is an error."""
-    with running_daemon(tmp_path / "d", hooks__on_recycle="sleep 0.5") as daemon:
-        daemon.fresh()
-        client = connect(daemon.url, retries=Retries(most=1, first=0.01))
-        import threading
-        import time
+PAUSES = [
+    (0, None, 0.1), (1, None, 0.2), (2, None, 0.4), (3, None, 0.5), (4, None, None),
+    (0, (503, "7"), 7), (0, (503, "0"), 0.1), (0, (503, "9999"), 30), (0, (503, "soon"), 0.1), (0, (503, ""), 0.1),
+    (4, (503, "7"), None), (0, (500, "7"), None), (0, (409, ""), None), (0, (200, ""), None),
+]  # fmt: skip
 
-        recycling = threading.Thread(target=daemon.client.post, args=("/shutdown?recycle=true",))
-        recycling.start()
-        wait_for(lambda: daemon.client.get("/status").status_code == 503)
-        started = time.monotonic()
-        assert client.status().state is ShellState.AVAILABLE
-        assert time.monotonic() - started >= 5
-        recycling.join()
+
+@pytest.mark.parametrize(("attempt", "answered", "pause"), PAUSES)
+def test_pauses_between_tries(attempt: int, answered: tuple[int, str] | None, pause: float | None) -> None:
+    """They double up to the longest; 503 is tried again, not before the time that it asks for; nothing else is."""
+    answer = answered and Answer(answered[0], {"retry-after": answered[1]}, b"")
+    assert Retries(most=4, first=0.1, longest=0.5).pause(attempt, answer or None) == pause
+
+
+def test_a_daemon_that_is_not_ready_is_asked_again(connect: Any, daemon: RunningDaemon) -> None:
+    """A safe request and one with a key; not another, which gets the refusal."""
+    for ask in (
+        lambda client: client.status(),
+        lambda client: client.run("true"),
+        lambda client: [*client.stream("true")],
+    ):
+        with proxy(daemon.url, refusals=2) as busy:
+            ask(connect(busy.url, retries=QUICK))
+            assert busy.connections == 3
+    with proxy(daemon.url, refusals=1) as busy, pytest.raises(ShuttingDown):
+        connect(busy.url, retries=QUICK).stdin("x")
 
 
 # --- streams ----------------------------------------------------------------------------------------------
 
 OUTPUTS = {
-    "lines": "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 0.01; done",
-    "one line in parts": "for i in 1 2 3 4 5 6 7 8 9; do printf \"part $i \"; sleep 0.01; done",
-    "a line that redraws itself": r"for i in 1 22 333 44 5; do printf '\r%s%%' $i; sleep 0.01; done; echo; echo over",
-    "characters of several bytes": "for i in 1 2 3 4 5; do printf 'äöü€𝄞'; sleep 0.01; printf '\\xf0\\x9d'; sleep 0.01; "
-    "printf '\\x84\\x9e\\n'; done",
-    "much": "seq 40000",
+    "lines": "for i in 1 2 3 4 5; do echo line $i; sleep 0.01; done",
+    "one line in parts": 'for i in 1 2 3 4 5; do printf "part $i "; sleep 0.01; done',
+    "a line that redraws itself": r"for i in 1 22 333 44 5; do printf '\r%s%%' $i; sleep 0.01; done; echo",
+    "characters in pieces": r"for i in 1 2 3; do printf 'ä€𝄞\xf0\x9d'; sleep 0.01; printf '\x84\x9e\n'; done",
     "escape sequences in pieces": r"for i in 1 2 3; do printf 'a\e['; sleep 0.01; printf '31mred\e[0m'; done; echo",
 }
 
 
-@pytest.mark.parametrize("format", ["text", "raw"])
-@pytest.mark.parametrize("command", OUTPUTS.values(), ids=OUTPUTS.keys())
-def test_a_broken_stream_loses_and_doubles_nothing(
-    connect: Any, daemon: RunningDaemon, command: str, format: str
-) -> None:
-    """However often the connection breaks, the texts join to the output."""
-    cuts = [400, 0, 150, 450, 700, 333, 512, 400, 402, 404, 406, 408, 900] + [1000 + 7 * n for n in range(12)]
+@pytest.mark.parametrize("form", ["text", "raw"])
+def test_a_broken_stream_loses_and_doubles_nothing(connect: Any, daemon: RunningDaemon, form: str) -> None:
+    """However often the connection breaks, and wherever, the texts join to the output."""
+    cuts = [400, 0, 150, *(350 + 41 * n for n in range(20))]
     with proxy(daemon.url, *cuts) as broken:
-        client = connect(broken.url, retries=Retries(most=10, first=0.001))
-        *events, last = client.stream(command, format=format)
-        assert broken.connections > 2
+        client = connect(broken.url, retries=Retries(most=40, first=0.001, longest=0.001))
+        *events, last = client.stream("; ".join(OUTPUTS.values()), format=form)
+        assert broken.connections > 10
     assert isinstance(last, Result)
-    whole = daemon.json("GET", f"/runs/{last.run.run_id}", params={"format": format, "max_output": 0})["stdout"]
-    assert shown(events) == whole
+    whole = daemon.json("GET", f"/runs/{last.run.run_id}", params={"format": form})["stdout"]
+    assert (shown(events) if form == "text" else "".join(event.text for event in events)) == whole
     cursors = [event.cursor for event in events]
     assert cursors == sorted(cursors)
+
+
+def test_a_broken_stream_of_much_output(connect: Any, daemon: RunningDaemon) -> None:
+    with proxy(daemon.url, 300_000, 40_000, 400_000) as broken:
+        *events, last = connect(broken.url, retries=QUICK).stream("seq 150000", format="text")
+        assert broken.connections == 4
+    assert shown(events) == "".join(f"{number}\n" for number in range(1, 150_001))
+    assert last.run.cursor == events[-1].cursor
 
 
 def test_both_streams_go_on_after_a_break(connect: Any, daemon: RunningDaemon, gate: Gate) -> None:

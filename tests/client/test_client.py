@@ -109,7 +109,7 @@ def test_bytes_that_are_not_text_come_back(client: Any) -> None:
 def test_a_session_is_a_shell_of_its_own(client: Any, tmp_path: Path) -> None:
     with client.sessions.open(working_directory=str(tmp_path), environment={"NAME": "n"}, rows=10, cols=20) as session:
         assert session.run("pwd; echo $NAME; stty size").stdout == f"{tmp_path}\nn\n10 20\n"
-        assert [event for event in session.stream("echo x")][0].text == "x\n"
+        assert next(iter(session.stream("echo x"))).text == "x\n"
         assert session.status().session_id == session.session_id
         assert client.sessions.get(session.session_id).expires_at
         assert session.session_id in [item.session_id for item in client.sessions.list()]
@@ -341,12 +341,11 @@ def test_an_answer_that_does_not_come(connect: Any) -> None:
 
 
 def test_a_long_wait_is_not_cut_by_the_time_out_for_answers(connect: Any, daemon: RunningDaemon) -> None:
-    client = connect(daemon.url, timeout=0.25, retries=Retries(most=0))
-    assert client.run("sleep 0.6; echo over", timeout=10).stdout == "over\n"
-    assert client.run("sleep 0.6; echo over").stdout == "over\n"
-    run_id = client.run("sleep 0.6", timeout=0).run_id
+    client = connect(daemon.url, timeout=0.2, retries=Retries(most=0))
+    assert client.run("sleep 0.3; echo over", timeout=10).stdout == "over\n"
+    run_id = client.run("sleep 0.3", timeout=0).run_id
     assert client.runs.wait(run_id, timeout=10).status is RunStatus.COMPLETED
-    assert [*client.stream("sleep 0.6; echo over")][0].text == "over\n"
+    assert next(iter(client.stream("sleep 0.3; echo over"))).text == "over\n"
 
 
 # --- the package ------------------------------------------------------------------------------------------
