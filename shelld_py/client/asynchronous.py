@@ -4,7 +4,7 @@ A thin driver: what a method sends and returns is in the builder that it names.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, Unpack
 
@@ -26,7 +26,8 @@ class _Sender:
 
     def __init__(self, connection: Connection, transport: httpx.AsyncBaseTransport | None) -> None:
         self.connection = connection
-        self.http = httpx.AsyncClient(transport=transport or httpx.AsyncHTTPTransport(socket_options=SOCKET_OPTIONS))
+        own = httpx.AsyncHTTPTransport(verify=connection.encrypted, socket_options=SOCKET_OPTIONS)
+        self.http = httpx.AsyncClient(transport=transport or own)
 
     async def send(self, call: Call[T]) -> T:
         """Return the result of `call`. Raises `ShelldError`."""
@@ -43,7 +44,7 @@ class _Sender:
             await asyncio.sleep(pause or 0)
             attempt += 1
 
-    async def events(self, following: Following) -> AsyncIterator[Event]:
+    async def events(self, following: Following) -> AsyncGenerator[Event, None]:
         """Yield events until the last, over as many connections as it takes."""
         while not following.done:
             call = following.call()
@@ -98,7 +99,7 @@ class _AsyncShell(_Part):
     stdin = _verb(shell_calls.stdin)
     resize = _verb(shell_calls.resize)
 
-    def stream(self, command: str, **options: Unpack[RunOptions]) -> AsyncIterator[Event]:
+    def stream(self, command: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Event, None]:
         """Run a command; yield its output as it is written, and last a `Result`.
 
         A broken connection is made again where the last event ended. Closing the iterator leaves the run running.
@@ -159,7 +160,7 @@ class AsyncRuns(_Part):
         stream: StreamName = Stream.STDOUT,
         limit: int | None = None,
         format: FormatName | None = None,  # noqa: A002
-    ) -> AsyncIterator[OutputPart]:
+    ) -> AsyncGenerator[OutputPart, None]:
         """Yield the output of one stream from `cursor` on, as it comes, until the end of the run."""
         eof = False
         while not eof:
@@ -178,7 +179,7 @@ class AsyncRuns(_Part):
         stderr_cursor: int = 0,
         format: FormatName | None = None,  # noqa: A002
         timeout: Duration | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Yield the events of both streams from their cursors on, and last a `Result`: when the run has ended.
 
         With a `timeout`, the result may show the run `running`.
@@ -250,7 +251,7 @@ class AsyncClient(_AsyncShell):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def exec_stream(self, command: str, **options: Unpack[RunOptions]) -> AsyncIterator[Event]:
+    def exec_stream(self, command: str, **options: Unpack[RunOptions]) -> AsyncGenerator[Event, None]:
         """Run a command in a shell of its own; yield its output as it is written, and last a `Result`."""
         return self._sender.events(follow_new("/exec", command, options))
 

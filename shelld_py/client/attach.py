@@ -44,6 +44,10 @@ async def attach(client: AsyncClient, run_id: str | None, session: str | None, *
         run_id = current.run_id
     run = await client.runs.get(run_id, max_output=1)
     terminal = os.isatty(0) and run.status is RunStatus.RUNNING
+    main = asyncio.current_task()
+    if terminal and main:  # from here on no signal may end us without giving the terminal its modes back
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     with _raw_terminal() if terminal else contextlib.nullcontext():
         return await _Attachment(client, run, terminal=terminal, echo=echo).perform()
 
@@ -98,9 +102,6 @@ class _Attachment:
             threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         helper = None
         if self._terminal:
-            main = asyncio.current_task()
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, main.cancel if main else lambda: None)
             loop.add_signal_handler(signal.SIGWINCH, self._resized.set)
             self._resized.set()
             helper = loop.create_task(self._resize())
@@ -119,17 +120,19 @@ class _Attachment:
         client, run = self._client, self._run
         cursor = max(0, run.cursor - _SHOWN_OF_BEFORE)
         skip = cursor > 0
-        async for event in client.runs.follow(run.run_id, cursor=cursor, format=OutputFormat.RAW):
-            if isinstance(event, Result):
-                return event.run
-            if isinstance(event, Gap):
-                complain(f"{event.dropped} bytes are not kept any more")
-            if not isinstance(event, Output):
-                continue
-            text = event.text
-            if skip and event.stream is Stream.STDOUT:
-                text, skip = text[text.find("\n") + 1 :], False
-            write(2 if event.stream is Stream.STDERR else 1, self._screen.shown(text) if self._terminal else text)
+        events = client.runs.follow(run.run_id, cursor=cursor, format=OutputFormat.RAW)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if isinstance(event, Result):
+                    return event.run
+                if isinstance(event, Gap):
+                    complain(f"{event.dropped} bytes are not kept any more")
+                if not isinstance(event, Output):
+                    continue
+                text = event.text
+                if skip and event.stream is Stream.STDOUT:
+                    text, skip = text[text.find("\n") + 1 :], False
+                write(2 if event.stream is Stream.STDERR else 1, self._screen.shown(text) if self._terminal else text)
         raise AssertionError("events end with a result")
 
     async def _type(self) -> RunResult | None:

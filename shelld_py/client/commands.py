@@ -136,12 +136,13 @@ class _Run:
         cursors = {Stream.STDOUT: 0, Stream.STDERR: 0}
         hinted = False
         while True:
-            async for event in events:
-                self._printer.show(event)
-                if isinstance(event, Result):
-                    run = event.run
-                else:
-                    cursors[event.stream] = event.cursor
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._printer.show(event)
+                    if isinstance(event, Result):
+                        run = event.run
+                    else:
+                        cursors[event.stream] = event.cursor
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if run.status is not RunStatus.RUNNING or (left is not None and left <= 0):
                 return run

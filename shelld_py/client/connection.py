@@ -62,6 +62,8 @@ class Connection:
         self.url = (url or os.environ.get("SHELLD_URL") or DEFAULT_URL).rstrip("/")
         self._key = key if key is not None else os.environ.get("SHELLD_KEY")
         self._timeout = timeout
+        self.encrypted = self.url.startswith("https:")
+        """Where it is not, no certificates are loaded: that would take longer than everything else."""
         self.retries = retries
         try:
             parsed = httpx.URL(self.url)
@@ -104,7 +106,7 @@ class Connection:
         """Return `error` as one of ours."""
         maybe_done = not isinstance(error, _NOT_SENT)
         what = f"{call.method} {self.url}{call.path}"
-        reason = str(error) or type(error).__name__
+        reason = _reason(error)
         if not maybe_done:
             detail = f"{what}: not sent: {reason}."
         elif call.method in ("GET", "HEAD"):
@@ -112,6 +114,20 @@ class Connection:
         else:
             detail = f"{what}: no answer, so it may have been done or not: {reason}."
         return TransportError(detail, method=call.method, url=self.url + call.path, maybe_done=maybe_done)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what lies at the root of `error`, as the system says it where it is the system that refused."""
+    reason = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            reason = cause.strerror or reason
+        elif isinstance(cause, OSError) and cause.errno:
+            reason = os.strerror(cause.errno)
+        below = cause.__cause__ or cause.__context__
+        cause = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below
+    return reason
 
 
 def answer_of(response: httpx.Response) -> Answer:

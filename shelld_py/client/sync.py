@@ -4,7 +4,7 @@ A thin driver: what a method sends and returns is in the builder that it names.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, Unpack
 
@@ -26,7 +26,8 @@ class _Sender:
 
     def __init__(self, connection: Connection, transport: httpx.BaseTransport | None) -> None:
         self.connection = connection
-        self.http = httpx.Client(transport=transport or httpx.HTTPTransport(socket_options=SOCKET_OPTIONS))
+        own = httpx.HTTPTransport(verify=connection.encrypted, socket_options=SOCKET_OPTIONS)
+        self.http = httpx.Client(transport=transport or own)
 
     def send(self, call: Call[T]) -> T:
         """Return the result of `call`. Raises `ShelldError`."""
@@ -43,7 +44,7 @@ class _Sender:
             time.sleep(pause or 0)
             attempt += 1
 
-    def events(self, following: Following) -> Iterator[Event]:
+    def events(self, following: Following) -> Generator[Event, None, None]:
         """Yield events until the last, over as many connections as it takes."""
         while not following.done:
             call = following.call()
@@ -97,7 +98,7 @@ class _Shell(_Part):
     stdin = _verb(shell_calls.stdin)
     resize = _verb(shell_calls.resize)
 
-    def stream(self, command: str, **options: Unpack[RunOptions]) -> Iterator[Event]:
+    def stream(self, command: str, **options: Unpack[RunOptions]) -> Generator[Event, None, None]:
         """Run a command; yield its output as it is written, and last a `Result`.
 
         A broken connection is made again where the last event ended. Closing the iterator leaves the run running.
@@ -158,7 +159,7 @@ class Runs(_Part):
         stream: StreamName = Stream.STDOUT,
         limit: int | None = None,
         format: FormatName | None = None,  # noqa: A002
-    ) -> Iterator[OutputPart]:
+    ) -> Generator[OutputPart, None, None]:
         """Yield the output of one stream from `cursor` on, as it comes, until the end of the run."""
         eof = False
         while not eof:
@@ -177,7 +178,7 @@ class Runs(_Part):
         stderr_cursor: int = 0,
         format: FormatName | None = None,  # noqa: A002
         timeout: Duration | None = None,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Yield the events of both streams from their cursors on, and last a `Result`: when the run has ended.
 
         With a `timeout`, the result may show the run `running`.
@@ -249,7 +250,7 @@ class Client(_Shell):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def exec_stream(self, command: str, **options: Unpack[RunOptions]) -> Iterator[Event]:
+    def exec_stream(self, command: str, **options: Unpack[RunOptions]) -> Generator[Event, None, None]:
         """Run a command in a shell of its own; yield its output as it is written, and last a `Result`."""
         return self._sender.events(follow_new("/exec", command, options))
 

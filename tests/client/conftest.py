@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from shelld_py import AsyncClient, Client
-from tests.api.conftest import Gate
+from tests.api.conftest import Gate, start_daemon
 from tests.client.proxies import Blocking
 from tests.daemons import KEY, RunningDaemon
 
 Connect = Callable[..., Any]
+__all__ = ["start_daemon"]
 
 
 @pytest.fixture(params=["sync", "async"])
