@@ -204,7 +204,12 @@ def list_tools(base: str, format: str | None = None) -> Call[Any]:  # noqa: A002
 
 
 def call_tool(base: str, name: str, arguments: Mapping[str, object] | None = None) -> Call[dict[str, Any]]:
-    """Call a tool as a model asked for it; return what the daemon answers."""
+    """Call a tool as a model asked for it; return what the daemon answers.
+
+    Raises `ValueError` for arguments that cannot be a JSON object: a model wrote them.
+    """
+    if not isinstance(arguments, Mapping | None):
+        raise ValueError(f"The arguments of a tool must be a mapping, not {type(arguments).__name__}.")
     path = f"{base}/{segment(name)}"
     content = json_content(arguments or {})
     return Call(
