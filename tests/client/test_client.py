@@ -1,5 +1,6 @@
 """What both clients do: each test is run with the blocking one and with the one for asyncio."""
 
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -151,6 +152,16 @@ def test_a_followed_run(client: Any, gate: Gate) -> None:
     assert _texts(events, Stream.STDOUT) == "two\n"
     assert _texts(events, Stream.STDERR) == "ad\n"
     assert isinstance(events[-1], Result)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("shelld_py.http.until") is None, reason="this daemon knows no conditions")
+def test_a_wait_for_a_condition(client: Any) -> None:
+    run_id = client.run("echo starting; sleep 0.1; echo serving; read line", timeout=0).run_id
+    assert client.runs.wait(run_id, until=["output:^serv+", "exit"], timeout=10).reached == "output:^serv+"
+    assert client.runs.wait(run_id, until="input", timeout=10).reached == "input"
+    assert client.runs.wait(run_id, until="exit", timeout=0).reached is None
+    with pytest.raises(errors.InvalidRequest):
+        client.runs.wait(run_id, until="nonsense")
 
 
 # --- events -----------------------------------------------------------------------------------------------
