@@ -8,7 +8,7 @@ import msgspec
 
 from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary
+from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, render
 from shelld_py.models import OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -34,9 +34,13 @@ class LiveText:
         self._held = b""
 
     def resume(self, data: bytes) -> None:
-        """Take the line that was sent before, on another connection; raw text needs no memory of it."""
+        """Take what was sent before, on another connection: all of it, also what would be held back now.
+
+        Raw text needs no memory of it.
+        """
         if self._renderer is not None:
-            self.feed(data)
+            complete = self._renderer.feed(data)
+            self._sent = render(data)[len(complete) :]
 
     def feed(self, data: bytes) -> tuple[str, int]:
         """Return what to send for `data`, and how many bytes at its end are held back as incomplete."""
@@ -49,11 +53,12 @@ class LiveText:
         line, meaningless = self._renderer.unfinished()
         return self._beyond_sent(complete + line, line), meaningless
 
-    def finish(self) -> str:
-        """Return the rest."""
+    def finish(self, data: bytes) -> str:
+        """Return what to send for `data`, the last there is."""
         if self._renderer is None:
-            return self._held.decode("utf-8", "replace")
-        return self._beyond_sent(self._renderer.finish(), "")
+            data, self._held = self._held + data, b""
+            return data.decode("utf-8", "replace")
+        return self._beyond_sent(self._renderer.feed(data) + self._renderer.finish(), "")
 
     def _beyond_sent(self, text: str, line: str) -> str:
         sent, self._sent = self._sent, line
@@ -94,9 +99,8 @@ class _Follower:
             gap = {"stream": self._stream, "cursor": self._cursor, "dropped": chunk.dropped}
             events += event("gap", gap, str(chunk.start))
         self._cursor = chunk.end
-        text, held = self._text.feed(chunk.data)
-        if ended and chunk.end >= self._log.size:
-            text, held = text + self._text.finish(), 0
+        last = ended and chunk.end >= self._log.size
+        text, held = (self._text.finish(chunk.data), 0) if last else self._text.feed(chunk.data)
         if text:
             data = {"stream": self._stream, "cursor": self._cursor - held, "text": text}
             events += event("output", data, str(self._cursor - held))
