@@ -141,13 +141,14 @@ def test_an_interrupt_kills_the_command_and_not_the_shell(daemon: RunningDaemon,
 def test_a_second_interrupt_leaves_the_command_to_itself(start_daemon: Any) -> None:
     daemon = start_daemon(timeout__kill="10s")
     daemon.fresh()
-    arguments = [*PROGRAM, "run", "trap '' INT; echo begun; while :; do sleep 0.2; done"]
+    stubborn = "sh -c 'trap \"echo caught\" INT; echo begun; while :; do sleep 0.1; done'"
+    arguments = [*PROGRAM, "run", stubborn]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(arguments, env=_environ(daemon.url), text=True, **pipes) as process:
         assert process.stdout
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        assert process.stdout.readline() == "caught\n"
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=5)
@@ -184,10 +185,9 @@ def test_attach_to_a_run_that_has_ended_shows_it(daemon: RunningDaemon) -> None:
 
 
 def test_attach_to_nothing(daemon: RunningDaemon) -> None:
-    for arguments, said in (([], "No command is running"), (["nobody"], "nobody")):
-        done = command(daemon.url, "attach", *arguments)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-        assert said in done.stderr
+    done = command(daemon.url, "attach")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "No command is running" in done.stderr
 
 
 def test_attach_in_a_terminal(daemon: RunningDaemon) -> None:
@@ -290,36 +290,32 @@ def test_status_of_a_shell_that_is_not_started() -> None:
 
 
 def test_kill(daemon: RunningDaemon) -> None:
-    assert command(daemon.url, "kill").stdout == "nothing to kill\n"
     run_id = daemon.start("sleep 100")
     done = command(daemon.url, "kill", "--signal", "TERM", run_id)
     assert (done.returncode, done.stdout) == (0, f"signalled run {run_id}; the shell is busy\n")
     assert daemon.finished(run_id)["signal"] == 15
     run_id = daemon.start("sleep 100")
     assert command(daemon.url, "kill").stdout == f"killed run {run_id}; the shell is ready\n"
-    assert "TERM or 15" in command(daemon.url, "kill", "--signal", "NONE").stderr
+    assert command(daemon.url, "kill").stdout == "nothing to kill\n"
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", [["run", "true"], ["status"]])
-def test_no_daemon(verb: list[str]) -> None:
+def test_no_daemon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    done = command(url, *verb)
+    done = command(url, "run", "true")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
     assert url in done.stderr
     assert "SHELLD_URL" in done.stderr
     assert "refused" in done.stderr
 
 
-def test_no_key_and_a_wrong_one(daemon: RunningDaemon) -> None:
+def test_no_key(daemon: RunningDaemon) -> None:
     environ = {name: value for name, value in _environ(daemon.url).items() if name != "SHELLD_KEY"}
     done = command(daemon.url, "status", env=environ)
     assert (done.returncode, done.stderr) == (3, "shelld-py: The X-Shell-Key header is required. Set SHELLD_KEY.\n")
-    done = command(daemon.url, "status", env={**environ, "SHELLD_KEY": "guess"})
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
 @pytest.mark.parametrize(
