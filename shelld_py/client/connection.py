@@ -91,29 +91,41 @@ class Connection:
             "timeout": httpx.Timeout(self._timeout, read=read),
         }
 
-    def pause_after_answer(self, call: Call[T], attempt: int, answer: Answer) -> float | None:
-        """Return how long to wait before `call` is sent again, None where the answer is to be taken."""
-        return self.retries.pause(attempt, answer) if call.repeatable else None
 
-    def pause_after_failure(self, call: Call[T], attempt: int, error: httpx.RequestError) -> float:
+class Attempts:
+    """The attempts at one thing: how many have failed in a row, and whether one of them may have arrived."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.failed = 0
+        self._connection = connection
+        self._maybe_done = False
+
+    def after_answer(self, call: Call[T], answer: Answer) -> float | None:
+        """Return how long to wait before `call` is sent again, None where the answer is to be taken."""
+        return self._connection.retries.pause(self._next(), answer) if call.repeatable else None
+
+    def after_failure(self, call: Call[T], error: httpx.RequestError) -> float:
         """Return how long to wait before `call` is sent again. Raises `TransportError` where it is not."""
-        pause = self.retries.pause(attempt) if call.repeatable else None
+        self._maybe_done = self._maybe_done or not isinstance(error, _NOT_SENT)
+        pause = self._connection.retries.pause(self._next()) if call.repeatable else None
         if pause is None:
-            raise self.failure(call, error) from error
+            raise self._failure(call, error) from error
         return pause
 
-    def failure(self, call: Call[T], error: httpx.RequestError) -> TransportError:
-        """Return `error` as one of ours."""
-        maybe_done = not isinstance(error, _NOT_SENT)
-        what = f"{call.method} {self.url}{call.path}"
-        reason = _reason(error)
-        if not maybe_done:
+    def _next(self) -> int:
+        self.failed += 1
+        return self.failed - 1
+
+    def _failure(self, call: Call[T], error: httpx.RequestError) -> TransportError:
+        url = self._connection.url + call.path
+        what, reason = f"{call.method} {url}", _reason(error)
+        if not self._maybe_done:
             detail = f"{what}: not sent: {reason}."
         elif call.method in ("GET", "HEAD"):
             detail = f"{what}: no answer: {reason}."
         else:
             detail = f"{what}: no answer, so it may have been done or not: {reason}."
-        return TransportError(detail, method=call.method, url=self.url + call.path, maybe_done=maybe_done)
+        return TransportError(detail, method=call.method, url=url, maybe_done=self._maybe_done)
 
 
 def _reason(error: BaseException) -> str:

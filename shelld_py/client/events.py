@@ -98,8 +98,6 @@ class Following:
         """
         self.run_id = run_id
         self.done = False
-        self.attempt = 0
-        """Connections in a row that have brought nothing."""
         self._start = start
         self._cursors = cursors
         self._format = format
@@ -136,7 +134,6 @@ class Following:
             event = _typed(raw)
             if event is None:
                 continue
-            self.attempt = 0
             if isinstance(event, Result):
                 self.done = True
             else:

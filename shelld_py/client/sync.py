@@ -12,7 +12,7 @@ import httpx
 
 from shelld_py.client import file_calls, run_calls, shell_calls
 from shelld_py.client.calls import Answer, Call, Duration, T, segment
-from shelld_py.client.connection import SOCKET_OPTIONS, Connection, Retries, answer_of, result_of
+from shelld_py.client.connection import SOCKET_OPTIONS, Attempts, Connection, Retries, answer_of, result_of
 from shelld_py.client.events import EVENTS_TYPE, Event, Following, follow_known, follow_new
 from shelld_py.client.results import OutputPart
 from shelld_py.client.shell_calls import FormatName, RunOptions, StartupOptions, StreamName
@@ -31,21 +31,21 @@ class _Sender:
 
     def send(self, call: Call[T]) -> T:
         """Return the result of `call`. Raises `ShelldError`."""
-        attempt = 0
+        attempts = Attempts(self.connection)
         while True:
             try:
                 answer = answer_of(self.http.request(**self.connection.arguments(call)))
             except httpx.RequestError as error:
-                pause: float | None = self.connection.pause_after_failure(call, attempt, error)
+                pause: float | None = attempts.after_failure(call, error)
             else:
-                pause = self.connection.pause_after_answer(call, attempt, answer)
+                pause = attempts.after_answer(call, answer)
                 if pause is None:
                     return result_of(call, answer)
             time.sleep(pause or 0)
-            attempt += 1
 
     def events(self, following: Following) -> Generator[Event, None, None]:
         """Yield events until the last, over as many connections as it takes."""
+        attempts = Attempts(self.connection)
         while not following.done:
             call = following.call()
             try:
@@ -53,20 +53,21 @@ class _Sender:
                     if response.is_success:
                         following.opened()
                         for chunk in response.iter_raw():
-                            yield from following.feed(chunk)
+                            for event in following.feed(chunk):
+                                attempts.failed = 0
+                                yield event
                         if following.done:
                             return
                         raise httpx.RemoteProtocolError("the events ended without a result")
                     response.read()
                     answer: Answer = answer_of(response)
             except httpx.RequestError as error:
-                pause: float | None = self.connection.pause_after_failure(call, following.attempt, error)
+                pause: float | None = attempts.after_failure(call, error)
             else:
-                pause = self.connection.pause_after_answer(call, following.attempt, answer)
+                pause = attempts.after_answer(call, answer)
                 if pause is None:
                     result_of(call, answer)
             time.sleep(pause or 0)
-            following.attempt += 1
 
 
 class _Part:

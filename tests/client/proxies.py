@@ -20,13 +20,15 @@ class Proxy:
     """Passes connections on to a daemon, and resets each after as many bytes of answers as `cuts` says.
 
     The first number is for the first connection, and so on; None, and what comes after the last, is not cut.
-    A cut of 0 lets the request arrive and its answer not. The first `refusals` connections get a 503 instead.
+    A cut of 0 lets the request arrive and its answer not. The first `refusals` connections get a 503 instead, and
+    with `once` there is but one connection: nobody listens any more after it.
     """
 
-    def __init__(self, url: str, cuts: list[int | None], refusals: int = 0) -> None:
+    def __init__(self, url: str, cuts: list[int | None], refusals: int = 0, *, once: bool = False) -> None:
         self._target = (urlsplit(url).hostname, urlsplit(url).port)
         self._cuts = list(cuts)
         self._refusals = refusals
+        self._once = once
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
@@ -43,6 +45,8 @@ class Proxy:
             while True:
                 near, _ = self._server.accept()
                 self.connections += 1
+                if self._once:
+                    _break(self._server)
                 if self.connections <= self._refusals:
                     near.recv(65536)
                     near.sendall(_REFUSAL)
@@ -73,9 +77,9 @@ def _break(item: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def proxy(url: str, *cuts: int | None, refusals: int = 0) -> Iterator[Proxy]:
+def proxy(url: str, *cuts: int | None, refusals: int = 0, once: bool = False) -> Iterator[Proxy]:
     """A proxy in front of `url`."""
-    item = Proxy(url, list(cuts), refusals)
+    item = Proxy(url, list(cuts), refusals, once=once)
     try:
         yield item
     finally:

@@ -90,6 +90,15 @@ def test_what_might_be_done_twice_is_not_tried_again(connect: Any, daemon: Runni
         (daemon.data.parent / "work" / name).unlink(missing_ok=True)
 
 
+def test_a_first_try_that_may_have_arrived_is_not_forgotten(connect: Any, daemon: RunningDaemon) -> None:
+    """Though the last try reached nobody, the command may run."""
+    for ask in (lambda client: client.run("true"), lambda client: [*client.stream("true")]):
+        with proxy(daemon.url, 0, once=True) as broken:
+            with pytest.raises(TransportError) as caught:
+                ask(connect(broken.url, retries=QUICK))
+            assert (broken.connections, caught.value.maybe_done) == (1, True)
+
+
 def test_tries_come_to_an_end(connect: Any, daemon: RunningDaemon) -> None:
     with proxy(daemon.url, *[0] * 20) as broken:
         for ask, times in ((lambda client: client.status(), 4), (lambda client: [*client.stream("true")], 8)):
