@@ -1,5 +1,28 @@
-"""shelld-py: the daemon that gives an LLM agent its computer."""
+"""shelld-py: the daemon that gives an LLM agent its computer.
+
+What programs import is here, and is loaded when it is first asked for, so that `import shelld_py` costs nothing:
+`Client` and `AsyncClient` speak to a daemon, `ShelldError` is the base of all that they raise.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from shelld_py.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from shelld_py.client import AsyncClient, Client
+    from shelld_py.errors import ShelldError
+
+__all__ = ["AsyncClient", "Client", "ShelldError", "__version__"]
+
+_HOMES = {"AsyncClient": "shelld_py.client", "Client": "shelld_py.client", "ShelldError": "shelld_py.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

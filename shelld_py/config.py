@@ -3,7 +3,7 @@
 The dataclasses below are the one list of all settings. Each field names its default in the form that
 people write and a `kind` that turns such a form into the value used inside, or says what is allowed.
 `load` collects all problems before it raises, so that one look at the message mends the whole file.
-This is the only file of the package that reads the process's environment.
+This is the only file of the daemon that reads the process's environment.
 """
 
 import ctypes

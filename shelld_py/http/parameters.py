@@ -13,6 +13,7 @@ from msgspec import Meta
 from shelld_py.models import (
     DurationText,
     MaxOutput,
+    OnInput,
     OutputFormat,
     RunRequest,
     RunStatus,
@@ -65,6 +66,11 @@ class OutputQuery(Query, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=_LARGEST, description="About how many bytes of the log to read.")] | None = None
     format: OutputFormat = OutputFormat.TEXT
     wait: Annotated[DurationText, Meta(description="If nothing new is there, wait so long for it or the end.")] = "0"
+    stderr_cursor: Annotated[_Cursor, Meta(description="Events of standard error as well, from here on.")] | None = None
+    timeout: Annotated[DurationText, Meta(description="How long events are sent, if not to the end.")] | None = None
+    on_input: Annotated[OnInput, Meta(description="Whether events end when the command waits for input.")] = (
+        OnInput.WAIT
+    )
 
 
 class RunsQuery(Query, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
 from shelld_py.http.until import reached_condition
 from shelld_py.models import (
     KillResult,
+    OnInput,
     OutputFormat,
     OutputPart,
     RunReference,
@@ -149,6 +150,9 @@ class _OutputQuery:
     limit: int | None
     form: OutputFormat
     wait: float
+    stderr_cursor: int | None
+    timeout: float | None
+    for_input: bool
 
     @classmethod
     def of(cls, request: HttpRequest) -> "_OutputQuery":
@@ -163,6 +167,11 @@ class _OutputQuery:
             limit=integer_field("limit", fields["limit"], 1) if "limit" in fields else None,
             form=_choice("format", fields, OutputFormat) or OutputFormat.TEXT,
             wait=duration_field("wait", fields["wait"]) if "wait" in fields else 0.0,
+            stderr_cursor=integer_field("stderr_cursor", fields["stderr_cursor"], 0)
+            if "stderr_cursor" in fields
+            else None,
+            timeout=duration_field("timeout", fields["timeout"]) if "timeout" in fields else None,
+            for_input=_choice("on_input", fields, OnInput) is OnInput.RETURN,
         )
 
 
@@ -172,9 +181,17 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
     form = requested_form(request.scope, default)
     log = computer.store.log(entry, query.stream)
     if form is Form.EVENTS:
-        logs = [(query.stream, log, query.cursor or 0)] if log else []
-        result = lambda: computer.store.result(entry, computer.state_of(entry.session_id))  # noqa: E731
-        events = follow(entry.run or Ended(), logs, query.form, None, result)
+        wanted = {query.stream: query.cursor or 0}
+        if query.stderr_cursor is not None:
+            wanted = {Stream.STDOUT: query.cursor or 0, Stream.STDERR: query.stderr_cursor}
+        logs = [
+            (stream, log, cursor) for stream, cursor in wanted.items() if (log := computer.store.log(entry, stream))
+        ]
+
+        def result() -> RunResult:
+            return computer.store.result(entry, computer.state_of(entry.session_id))
+
+        events = follow(entry.run or Ended(), logs, query.form, query.timeout, result, for_input=query.for_input)
         return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
     if log is None:
         reading = Reading(query.cursor or 0, query.cursor or 0, "", 0)

@@ -8,7 +8,7 @@ import msgspec
 
 from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import TextRenderer, character_boundary
+from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, render
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -33,6 +33,15 @@ class LiveText:
         self._sent = ""
         self._held = b""
 
+    def resume(self, data: bytes) -> None:
+        """Take what was sent before, on another connection: all of it, also what would be held back now.
+
+        Raw text needs no memory of it.
+        """
+        if self._renderer is not None:
+            complete = self._renderer.feed(data)
+            self._sent = render(data)[len(complete) :]
+
     def feed(self, data: bytes) -> tuple[str, int]:
         """Return what to send for `data`, and how many bytes at its end are held back as incomplete."""
         if self._renderer is None:
@@ -44,11 +53,12 @@ class LiveText:
         line, meaningless = self._renderer.unfinished()
         return self._beyond_sent(complete + line, line), meaningless
 
-    def finish(self) -> str:
-        """Return the rest."""
+    def finish(self, data: bytes) -> str:
+        """Return what to send for `data`, the last there is."""
         if self._renderer is None:
-            return self._held.decode("utf-8", "replace")
-        return self._beyond_sent(self._renderer.finish(), "")
+            data, self._held = self._held + data, b""
+            return data.decode("utf-8", "replace")
+        return self._beyond_sent(self._renderer.feed(data) + self._renderer.finish(), "")
 
     def _beyond_sent(self, text: str, line: str) -> str:
         sent, self._sent = self._sent, line
@@ -79,6 +89,7 @@ class _Follower:
         self._stream = stream
         self._cursor = cursor
         self._text = LiveText(form)
+        self._text.resume(_line_before(log, cursor))
 
     def news(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
@@ -88,9 +99,8 @@ class _Follower:
             gap = GapEvent(stream=self._stream, cursor=self._cursor, dropped=chunk.dropped)
             events += event("gap", gap, str(chunk.start))
         self._cursor = chunk.end
-        text, held = self._text.feed(chunk.data)
-        if ended and chunk.end >= self._log.size:
-            text, held = text + self._text.finish(), 0
+        last = ended and chunk.end >= self._log.size
+        text, held = (self._text.finish(chunk.data), 0) if last else self._text.feed(chunk.data)
         if text:
             data = OutputEvent(stream=self._stream, cursor=self._cursor - held, text=text)
             events += event("output", data, str(self._cursor - held))
@@ -100,6 +110,19 @@ class _Follower:
     def behind(self) -> bool:
         """Whether there is more to read."""
         return self._cursor < self._log.size
+
+
+def _line_before(log: OutputLog, cursor: int) -> bytes:
+    """Return what was sent before `cursor`, from the beginning of a line on: what comes then can redraw that."""
+    start = max(0, cursor - 2 * LINE_LIMIT)
+    data, position = b"", start
+    while position < cursor:
+        chunk = log.read(position, cursor - position)
+        if not chunk.data or chunk.start >= cursor:
+            return b""
+        data = chunk.data if chunk.dropped else data + chunk.data
+        position = chunk.end
+    return data[data.find(b"\n") + 1 :] if start else data
 
 
 async def follow(

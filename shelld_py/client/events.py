@@ -1,0 +1,190 @@
+"""Output as it is written: server-sent events to typed events, and how to go on after a broken connection.
+
+No I/O: a `Following` says which request is next, takes the bytes of its answer, and remembers how far each
+stream has come. The daemon goes on exactly there: an event's cursor is the place behind its text, and a text
+that is asked for from a cursor continues the line that was begun before it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shelld_py.client.calls import Answer, Call, Duration, new_key, parameters, seconds, segment
+from shelld_py.client.failures import UnknownAnswer
+from shelld_py.client.shell_calls import FormatName, RunOptions, run_call
+from shelld_py.models import RunResult, Stream
+
+EVENTS_TYPE: Final = "text/event-stream"
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    r"""Output to append. `cursor` is the place behind it, in bytes of that stream's log.
+
+    In text form, a `text` that begins with `\r` replaces the line that has no end yet.
+    """
+
+    stream: Stream
+    cursor: int
+    text: str
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """`dropped` bytes from `cursor` on are not kept any more."""
+
+    stream: Stream
+    cursor: int
+    dropped: int
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The last event: the run as it stands, without output. It may still be `running`: the wait is over."""
+
+    run: RunResult
+
+
+Event = Output | Gap | Result
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    name: str
+    data: str
+
+
+class _Parser:
+    """The lines of an event stream (WHATWG HTML, 9.2.6), as far as the daemon uses them."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, chunk: bytes) -> Iterator[_Raw]:
+        """Take the next bytes, cut anywhere; yield the events that they complete."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            name, _, value = line.removesuffix(b"\r").decode("utf-8", "replace").partition(":")
+            value = value.removeprefix(" ")
+            if name == "event":
+                self._name = value
+            elif name == "data":
+                self._data.append(value)
+            elif not name and not value and not line.startswith(b":"):
+                if self._data:
+                    yield _Raw(self._name, "\n".join(self._data))
+                self._name, self._data = "", []
+
+
+class Following:
+    """The events of one run, over as many connections as it takes."""
+
+    def __init__(
+        self,
+        run_id: str,
+        start: Call[Any] | None,
+        *,
+        cursors: dict[Stream, int],
+        format: FormatName | None,  # noqa: A002
+        timeout: Duration | None,
+        on_input: str | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`start` is the request that starts the run; None for a run that is known to the daemon.
+
+        `cursors` says where to begin with each stream.
+        """
+        self.run_id = run_id
+        self.done = False
+        self._start = start
+        self._cursors = cursors
+        self._format = format
+        self._on_input = on_input
+        self._clock = clock
+        limit = seconds(timeout)
+        self._deadline = None if limit is None else clock() + limit
+        self._parser = _Parser()
+
+    def call(self) -> Call[Any]:
+        """Return the request for all that is missing."""
+        self._parser = _Parser()
+        if self._start is not None:
+            return self._start
+        left = None if self._deadline is None else max(0.0, self._deadline - self._clock())
+        params = parameters(
+            cursor=self._cursors[Stream.STDOUT],
+            stderr_cursor=self._cursors[Stream.STDERR],
+            format=self._format,
+            timeout=left,
+            on_input=self._on_input,
+        )
+        return Call(
+            method="GET", path=f"/runs/{segment(self.run_id)}/output", parse=_no_result, params=params, wait=left
+        )
+
+    def opened(self) -> None:
+        """The daemon has answered: the run is started, and a further connection only reads on."""
+        self._start = None
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """Take bytes of the answer; yield the events that they complete."""
+        for raw in self._parser.feed(chunk):
+            event = _typed(raw)
+            if event is None:
+                continue
+            if isinstance(event, Result):
+                self.done = True
+            else:
+                dropped = event.dropped if isinstance(event, Gap) else 0
+                self._cursors[event.stream] = event.cursor + dropped
+            yield event
+
+
+def follow_new(path: str, command: str, options: RunOptions) -> Following:
+    """Return the events of a command that is to be started by a POST to `path`."""
+    call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
+    run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
+    return Following(
+        run_id,
+        call,
+        cursors={Stream.STDOUT: 0, Stream.STDERR: 0},
+        format=options.get("format"),
+        timeout=options.get("timeout"),
+        on_input=options.get("on_input") or "return",
+    )
+
+
+def follow_known(
+    run_id: str,
+    *,
+    cursor: int = 0,
+    stderr_cursor: int = 0,
+    format: FormatName | None = None,  # noqa: A002
+    timeout: Duration | None = None,
+) -> Following:
+    """Return the events of a run that is known to the daemon, from the cursors on (bytes), until it ends.
+
+    With a `timeout`, the last event may show it `running`.
+    """
+    cursors = {Stream.STDOUT: cursor, Stream.STDERR: stderr_cursor}
+    return Following(run_id, None, cursors=cursors, format=format, timeout=timeout, on_input=None)
+
+
+def _typed(raw: _Raw) -> Event | None:
+    """Return an event as its type; None for kinds that a newer daemon may have."""
+    try:
+        if raw.name == "output":
+            return msgspec.json.decode(raw.data, type=Output)
+        if raw.name == "gap":
+            return msgspec.json.decode(raw.data, type=Gap)
+        if raw.name == "result":
+            return Result(run=msgspec.json.decode(raw.data, type=RunResult))
+    except msgspec.DecodeError as error:
+        raise UnknownAnswer(f"The event {raw.name} is not what a daemon sends: {error}.") from None
+    return None
+
+
+def _no_result(answer: Answer) -> None:
+    """An event stream has no result but its events."""

@@ -1,0 +1,180 @@
+"""Calls about files; `base` is `/files`. Paths are the daemon's, relative ones from its base directory.
+
+Each builder's docstring is that of the method which the drivers make of it.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, TypedDict, Unpack
+
+from shelld_py.client.calls import JSON_CONTENT, Answer, Call, T, decoded, json_content, parameters
+from shelld_py.client.results import RawContent
+from shelld_py.files.models import (
+    ChangeResult,
+    FindResult,
+    MoveResult,
+    ReadResult,
+    ReplaceResult,
+    SearchResult,
+    UndoResult,
+    ViewResult,
+)
+
+_SEARCH_TIME: Final = 60.0
+"""Seconds after which a search has certainly been stopped."""
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+class Precondition(TypedDict, total=False):
+    """What must hold for a change: the file's `etag` (`*` for any file), or that there is no file (`*`)."""
+
+    if_match: str | None
+    if_none_match: Literal["*"] | None
+
+
+def view(base: str, path: str = ".", *, depth: int | None = None, hidden: bool | None = None) -> Call[ViewResult]:
+    """List a directory, `depth` levels of it."""
+    return _operation(base, "view", ViewResult, path=path, depth=depth, hidden=hidden)
+
+
+def read(base: str, path: str, *, view_range: tuple[int, int] | None = None) -> Call[ReadResult]:
+    """Read text: all of it, or the lines from the first to the last of `view_range` (from 1; -1 is the end)."""
+    return _operation(base, "read", ReadResult, path=path, view_range=view_range)
+
+
+def create(base: str, path: str, content: str, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
+    """Make a new file, and its parents. Raises `FileAlreadyExists`."""
+    return _operation(base, "create", ChangeResult, path=path, content=content, **precondition)
+
+
+def delete(base: str, path: str, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
+    """Delete a file."""
+    return _operation(base, "delete", ChangeResult, path=path, **precondition)
+
+
+def move(
+    base: str,
+    source_path: str,
+    destination_path: str,
+    *,
+    overwrite: bool | None = None,
+    **precondition: Unpack[Precondition],
+) -> Call[MoveResult]:
+    """Move a file; cannot be undone. Raises `FileAlreadyExists`."""
+    paths = {"source_path": source_path, "destination_path": destination_path}
+    return _operation(base, "move", MoveResult, **paths, overwrite=overwrite, **precondition)
+
+
+def update(base: str, path: str, content: str, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
+    """Replace the whole content of a file. Raises `FileNotFound`."""
+    return _operation(base, "update", ChangeResult, path=path, content=content, **precondition)
+
+
+def insert(base: str, path: str, content: str, line: int, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
+    """Put text after a line; 0 is the beginning. Raises `LineOutOfRange`."""
+    return _operation(base, "insert", ChangeResult, path=path, content=content, line=line, **precondition)
+
+
+def replace(
+    base: str,
+    path: str,
+    old_string: str,
+    new_string: str,
+    *,
+    expected_replacements: int | None = None,
+    **precondition: Unpack[Precondition],
+) -> Call[ReplaceResult]:
+    """Replace every occurrence of a text. Raises `TextNotFound`, `ReplacementCountMismatch`."""
+    strings = {"old_string": old_string, "new_string": new_string}
+    return _operation(
+        base,
+        "replace",
+        ReplaceResult,
+        path=path,
+        **strings,
+        expected_replacements=expected_replacements,
+        **precondition,
+    )
+
+
+def undo(base: str, path: str, *, force: bool | None = None, **precondition: Unpack[Precondition]) -> Call[UndoResult]:
+    """Take back the last change of a file. Raises `NothingToUndo`; `FileChanged` unless `force`."""
+    return _operation(base, "undo", UndoResult, path=path, force=force, **precondition)
+
+
+def search(
+    base: str,
+    pattern: str,
+    path: str | None = None,
+    *,
+    literal: bool | None = None,
+    case_sensitive: bool | None = None,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    context: int | None = None,
+    limit: int | None = None,
+) -> Call[SearchResult]:
+    """Look for a regular expression, or with `literal` a text, in the lines of files. Raises `SearchTooSlow`."""
+    return _operation(
+        base,
+        "search",
+        SearchResult,
+        pattern=pattern,
+        path=path,
+        literal=literal,
+        case_sensitive=case_sensitive,
+        include=include,
+        exclude=exclude,
+        context=context,
+        limit=limit,
+    )
+
+
+def find(base: str, pattern: str, path: str | None = None, *, limit: int | None = None) -> Call[FindResult]:
+    """List the files that match a glob, the most recently modified first."""
+    return _operation(base, "find", FindResult, pattern=pattern, path=path, limit=limit)
+
+
+def read_raw(base: str, path: str, *, start: int | None = None, length: int | None = None) -> Call[RawContent]:
+    """Read bytes of any file: all, or `length` of them from offset `start` on. Raises `RangeNotSatisfiable`."""
+    headers = {}
+    if start is not None or length is not None:
+        first = start or 0
+        headers = {"Range": f"bytes={first}-{'' if length is None else first + length - 1}"}
+    return Call(method="GET", path=f"{base}/raw", parse=_raw_content, params=parameters(path=path), headers=headers)
+
+
+def write_raw(base: str, path: str, content: bytes, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
+    """Make a file of these bytes, or replace it."""
+    headers = {"Content-Type": "application/octet-stream"}
+    if etag := precondition.get("if_match"):
+        headers["If-Match"] = etag if etag == "*" else f'"{etag}"'
+    if precondition.get("if_none_match"):
+        headers["If-None-Match"] = "*"
+    return Call(
+        method="PUT",
+        path=f"{base}/raw",
+        parse=decoded(ChangeResult),
+        params=parameters(path=path),
+        headers=headers,
+        content=content,
+    )
+
+
+def _operation(base: str, name: str, kind: type[T], **fields: object) -> Call[T]:
+    content = json_content(fields)
+    return Call(
+        method="POST",
+        path=f"{base}/{name}",
+        parse=decoded(kind),
+        headers=JSON_CONTENT,
+        content=content,
+        wait=_SEARCH_TIME,
+    )
+
+
+def _raw_content(answer: Answer) -> RawContent:
+    etag = answer.headers.get("etag", "").strip('"') or None
+    if place := _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", "")):
+        return RawContent(content=answer.content, start=int(place[1]), size=int(place[2]), etag=etag)
+    return RawContent(content=answer.content, start=0, size=len(answer.content), etag=etag)
