@@ -9,11 +9,11 @@ import logging
 import resource
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from shelld_py.engine.run import Run
 from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.states import MESSAGES, Event, transition
-from shelld_py.engine.store import RunStore
+from shelld_py.engine.store import Entry, RunStore
 from shelld_py.errors import ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
@@ -35,8 +35,10 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import Command, ShellState, StartupRequest
+from shelld_py.models import Command, KillResult, ShellState, StartupRequest
 from shelld_py.version import __version__
+
+T = TypeVar("T")
 
 MAIN: Final = "main"
 """The session id of the main shell."""
@@ -104,12 +106,17 @@ class Computer:
         self._starting = asyncio.Lock()
         self.resetting = False
         """Whether it is being made new: nothing else may be asked of it meanwhile."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
 
     @property
     def uptime(self) -> float:
         """Seconds since it was made."""
         return time.monotonic() - self._started
+
+    @property
+    def directory(self) -> str:
+        """Where shells start unless they are told otherwise."""
+        return self._context.directory
 
     def open(self) -> None:
         """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
@@ -142,9 +149,7 @@ class Computer:
         except BaseException:
             await self._close_one_shot(shell)
             raise
-        task = asyncio.get_running_loop().create_task(self._see_off(shell, run))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self.carry_through(self._see_off(shell, run))
         return run
 
     async def _see_off(self, shell: Shell, run: Run) -> None:
@@ -156,6 +161,25 @@ class Computer:
     async def _close_one_shot(self, shell: Shell) -> None:
         await shell.end("The shell of the command was closed.")
         self._one_shots.pop(shell.session_id, None)
+
+    async def kill_run(self, entry: Entry, number: int | None = None) -> KillResult:
+        """Kill a run, or send it one signal. One that has ended is left as it is."""
+        if entry.run and entry.run.running:
+            return await self.shell(entry.session_id).kill(number, entry.run)
+        return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+
+    async def close_run(self, entry: Entry) -> KillResult:
+        """Kill a run if it is going on, and remove its files."""
+        result = await self.kill_run(entry)
+        self.store.delete(entry.run_id)
+        return result
+
+    def carry_through(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do `work` even if whoever waits for it goes away; the end of the computer waits for it, too."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
 
     def _limit_broken(self, session_id: str) -> None:
         self.sessions.close_soon(session_id, "The session broke a limit.")
