@@ -60,6 +60,12 @@ class SessionNotFound(NotFound):
     code = "session_not_found"
 
 
+class ToolNotFound(NotFound):
+    """No such tool; `nearest` is the name most like it, null where none is."""
+
+    code = "tool_not_found"
+
+
 class MethodNotAllowed(ShelldError):
     """The path exists, but not with this method."""
 

@@ -46,3 +46,11 @@ async def read_run(
                 await run.changed()
         except TimeoutError:
             return reading
+
+
+def start_of_last_line(log: OutputLog) -> int:
+    """Return the cursor from which a reader who has seen all so far goes on: the unfinished line's start."""
+    window = 64 * 1024
+    start = max(0, log.size - window)
+    data = log.read(start, window).data
+    return start + data.rfind(b"\n") + 1

@@ -12,6 +12,10 @@ import msgspec
 from shelld_py.models import Request
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+FilePath = Annotated[str, msgspec.Meta(description="Path of the file: absolute, or relative to the base directory.")]
+Content = Annotated[str, msgspec.Meta(description="The whole text of the file.")]
+SearchRoot = Annotated[str, msgspec.Meta(description="Directory or file to search; the base directory by default.")]
+Globs = tuple[str, ...]
 
 
 class FileType(StrEnum):
@@ -39,16 +43,21 @@ class Operation(StrEnum):
 class ViewRequest(Request, frozen=True, kw_only=True):
     """Which directory to list, and how many levels of it."""
 
-    path: str
-    depth: Count = 1
-    hidden: bool = False
+    path: Annotated[
+        str, msgspec.Meta(description="Path of the directory: absolute, or relative to the base directory.")
+    ]
+    depth: Annotated[Count, msgspec.Meta(description="How many levels of directories to list.")] = 1
+    hidden: Annotated[bool, msgspec.Meta(description="Whether to list names that begin with a dot.")] = False
 
 
 class ReadRequest(Request, frozen=True, kw_only=True):
     """Which file to read, and which lines: the first and the last, both included; -1 is the end."""
 
-    path: str
-    view_range: tuple[int, int] | None = None
+    path: FilePath
+    view_range: Annotated[
+        tuple[int, int] | None,
+        msgspec.Meta(description="First and last line to read, counted from 1, both included; -1 as last is the end."),
+    ] = None
 
 
 class ChangeRequest(Request, frozen=True, kw_only=True):
@@ -57,60 +66,70 @@ class ChangeRequest(Request, frozen=True, kw_only=True):
     An `if_match` of `"*"` asks for any file.
     """
 
-    if_match: str | None = None
-    if_none_match: Literal["*"] | None = None
+    if_match: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The etag that the file must have: the change is refused if the file has changed since."
+        ),
+    ] = None
+    if_none_match: Annotated[Literal["*"] | None, msgspec.Meta(description='"*": the file must not exist.')] = None
 
 
 class CreateRequest(ChangeRequest, frozen=True, kw_only=True):
     """A new file; missing parents are made."""
 
-    path: str
-    content: str
+    path: FilePath
+    content: Content
 
 
 class DeleteRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file to delete. Of a symbolic link, the link."""
 
-    path: str
+    path: FilePath
 
 
 class MoveRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file to move. `if_match` is about the source, `if_none_match` about the destination."""
 
-    source_path: str
-    destination_path: str
-    overwrite: bool = False
+    source_path: Annotated[str, msgspec.Meta(description="Path of the file to move.")]
+    destination_path: Annotated[str, msgspec.Meta(description="New path of the file, its name included.")]
+    overwrite: Annotated[bool, msgspec.Meta(description="Whether to replace a file that is there.")] = False
 
 
 class UpdateRequest(ChangeRequest, frozen=True, kw_only=True):
     """The new content of an existing file."""
 
-    path: str
-    content: str
+    path: FilePath
+    content: Content
 
 
 class InsertRequest(ChangeRequest, frozen=True, kw_only=True):
     """Text to put after a line; 0 is the beginning."""
 
-    path: str
-    content: str
-    line: int
+    path: FilePath
+    content: Annotated[
+        str, msgspec.Meta(description="The text to insert; line breaks around it are added where needed.")
+    ]
+    line: Annotated[int, msgspec.Meta(description="The line after which to insert; 0 is the beginning of the file.")]
 
 
 class ReplaceRequest(ChangeRequest, frozen=True, kw_only=True):
     """Text to put in the place of every occurrence of another text, compared case-sensitively."""
 
-    path: str
-    old_string: str
-    new_string: str
-    expected_replacements: Count | None = None
+    path: FilePath
+    old_string: Annotated[str, msgspec.Meta(description="The exact text to replace, white space included.")]
+    new_string: Annotated[str, msgspec.Meta(description="The text to put in its place.")]
+    expected_replacements: Annotated[
+        Count | None,
+        msgspec.Meta(description="How often the text must occur; without it, every occurrence is replaced."),
+    ] = None
 
 
 class UndoRequest(ChangeRequest, frozen=True, kw_only=True):
     """A file whose last change is to be undone; `force` does it over changes of others, too."""
 
-    path: str
-    force: bool = False
+    path: FilePath
+    force: Annotated[bool, msgspec.Meta(description="Undo even if something else has changed the file since.")] = False
 
 
 class SearchRequest(Request, frozen=True, kw_only=True):
@@ -121,22 +140,26 @@ class SearchRequest(Request, frozen=True, kw_only=True):
     and after, `limit` matching lines in all.
     """
 
-    pattern: Annotated[str, msgspec.Meta(min_length=1)]
-    path: str = "."
-    literal: bool = False
-    case_sensitive: bool = True
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    context: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    pattern: Annotated[str, msgspec.Meta(min_length=1, description="Regular expression (Python's dialect), or text.")]
+    path: SearchRoot = "."
+    literal: Annotated[bool, msgspec.Meta(description="Whether the pattern is plain text.")] = False
+    case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = True
+    include: Annotated[
+        Globs, msgspec.Meta(description="Globs of files to search, such as *.py or src/**; all by default.")
+    ] = ()
+    exclude: Annotated[Globs, msgspec.Meta(description="Globs of files to leave out.")] = ()
+    context: Annotated[int, msgspec.Meta(ge=0, le=100, description="Lines to show before and after each match.")] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Matching lines in all.")] = 100
 
 
 class FindRequest(Request, frozen=True, kw_only=True):
     """Which files to list: those below `path` that match the glob `pattern` (as `include` of a search)."""
 
-    pattern: Annotated[str, msgspec.Meta(min_length=1)]
-    path: str = "."
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, description="Glob such as *.py (at any depth) or src/**/test_*.")
+    ]
+    path: SearchRoot = "."
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Files in all.")] = 100
 
 
 class ByteRange(msgspec.Struct, frozen=True):

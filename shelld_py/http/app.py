@@ -22,12 +22,15 @@ from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.runs import RunEndpoints
 from shelld_py.http.sessions import SessionEndpoints
 from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
+from shelld_py.http.tools import ToolEndpoints
 from shelld_py.idle import IdleTimer
 
 PUBLIC_PATHS: Final = frozenset({"/health"})
 
 
-def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoints, files: FileEndpoints) -> list[Route]:
+def routes(
+    shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoints, files: FileEndpoints, tools: ToolEndpoints
+) -> list[Route]:
     """Return every path and method that there is, with its handler; the busiest first."""
     return [
         Route("/run", shells.run, methods=["POST"]),
@@ -63,6 +66,8 @@ def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoint
         *(Route(f"/files/{name}", handle, methods=["POST"]) for name, handle in files.operations().items()),
         Route("/files/raw", files.read_raw, methods=["GET"]),
         Route("/files/raw", files.write_raw, methods=["PUT"]),
+        Route("/tools", tools.list_tools, methods=["GET"]),
+        Route("/tools/{name}", tools.call, methods=["POST"]),
     ]
 
 
@@ -95,7 +100,8 @@ class Application:
         self._computer = computer
         self._idle = idle
         self._admit = admit
-        self.routes = routes(shells, RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer))
+        runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer)
+        self.routes = routes(shells, runs, sessions, files, ToolEndpoints(computer))
         app: ASGIApp = Router(self.routes, redirect_slashes=False)
         app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
         app = BodyLimit(app, limit=computer.settings.server.max_body)

@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
 from shelld_py.computer import Computer
-from shelld_py.engine.news import DEFAULT_LIMIT, read_run
+from shelld_py.engine.news import DEFAULT_LIMIT, read_run, start_of_last_line
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
@@ -187,7 +187,7 @@ def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
     end = log.size
     if entry.run and entry.run.running:
         last_line = read_output(log, max(0, end - 1), 1, form, Unfinished.SHOW).next_cursor
-        end = last_line if form is OutputFormat.RAW else _start_of_last_line(log)
+        end = last_line if form is OutputFormat.RAW else start_of_last_line(log)
 
     async def body() -> AsyncIterator[bytes]:
         async for piece in output_pieces(log, form):
@@ -195,14 +195,6 @@ def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
 
     headers = _cursor_headers(entry, end, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
     return StreamingResponse(body(), headers=headers, media_type=text_type(form))
-
-
-def _start_of_last_line(log: OutputLog) -> int:
-    """Return the cursor from which a reader who has seen all so far goes on: the unfinished line's start."""
-    window = 64 * 1024
-    start = max(0, log.size - window)
-    data = log.read(start, window).data
-    return start + data.rfind(b"\n") + 1
 
 
 def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:
