@@ -89,7 +89,7 @@ async def shell_wait(arguments: ShellWait, call: Call) -> Outcome:
     timeout = patience(call, arguments.timeout)
     if arguments.from_cursor is None:
         if entry.run:
-            await wait_for_run(call, entry.run, timeout)
+            await wait_for_run(call, entry.run, timeout, started_here=False)
         known = await shown(call, entry)
         output, stderr, next_cursor, dropped = known.stdout or "", known.stderr or "", known.cursor, 0
     else:

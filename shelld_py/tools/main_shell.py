@@ -64,7 +64,7 @@ async def bash_input(arguments: BashInput, call: Call) -> Outcome:
         await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
     default = _ANSWER_PATIENCE if arguments.text else _PATIENCE
     entry = call.computer.store.entry(run.run_id)
-    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, default))
+    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, default), started_here=False)
     return await _news(call, entry)
 
 

@@ -47,18 +47,21 @@ async def start_run(call: Call, starting: Coroutine[Any, Any, Run]) -> Run:
         raise
 
 
-async def wait_for_run(call: Call, run: Run, timeout: float) -> None:
-    """Wait until `run` has ended or waits for input, or for `timeout` seconds. The command is never ended by that."""
+async def wait_for_run(call: Call, run: Run, timeout: float, *, started_here: bool = True) -> None:
+    """Wait until `run` has ended or waits for input, or for `timeout` seconds. The command is never ended by that.
+
+    A call that is cancelled ends the command if it has started it, and if its caller wants that.
+    """
     try:
         if call.context.on_progress is None:
             await run.wait(timeout, for_input=True)
         else:
             await _wait_and_tell(call, run, timeout)
     except asyncio.CancelledError:
-        if call.context.interrupt_on_cancel and run.running:
+        if started_here and call.context.interrupt_on_cancel and run.running:
             await asyncio.shield(call.computer.carry_through(call.computer.shell(run.session_id).kill(None, run)))
         raise
-    if run.running and not run.awaiting_input:
+    if started_here and run.running and not run.awaiting_input:
         run.timed_out = True
 
 
