@@ -24,7 +24,7 @@ from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.states import MESSAGES, Event, transition
 from shelld_py.engine.store import Entry, RunStore
-from shelld_py.errors import ShellAlreadyStarted
+from shelld_py.errors import ShellAlreadyStarted, ShuttingDown
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
@@ -107,6 +107,8 @@ class Computer:
         self.resetting = False
         """Whether it is being made new: nothing else may be asked of it meanwhile."""
         self._closing: set[asyncio.Task[Any]] = set()
+        self._ending_shells = False
+        """Whether all shells are being ended: one that was starting meanwhile ends, too."""
 
     @property
     def uptime(self) -> float:
@@ -144,6 +146,9 @@ class Computer:
         shell = Shell(uuid.uuid4().hex[:12], self._context)
         await shell.start(StartupRequest())
         self._one_shots[shell.session_id] = shell
+        if self._ending_shells:
+            await self._close_one_shot(shell)
+            raise ShuttingDown("All shells are being ended.")
         try:
             run = shell.submit(command, run_id)
         except BaseException:
@@ -209,7 +214,7 @@ class Computer:
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:
-            self.resetting = False
+            self.resetting = self._ending_shells = False
 
     async def end(self) -> None:
         """End every shell and run the last hook."""
@@ -262,6 +267,7 @@ class Computer:
         }
 
     async def _end_shells(self, reason: str) -> None:
+        self._ending_shells = True
         await self.sessions.close_all(reason)
         await asyncio.gather(*(shell.end(reason) for shell in self.shells()))
         if self._closing:

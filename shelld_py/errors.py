@@ -66,6 +66,12 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
+class RequestNotFound(NotFound):
+    """No request of that id waits or is being done."""
+
+    code = "request_not_found"
+
+
 class MethodNotAllowed(ShelldError):
     """The path exists, but not with this method."""
 
@@ -123,6 +129,12 @@ class RunIdConflict(Conflict):
     code = "run_id_conflict"
 
 
+class RequestCancelled(Conflict):
+    """The client has cancelled the request."""
+
+    code = "request_cancelled"
+
+
 class StdinGap(Conflict):
     """The offset lies behind what the run has accepted: bytes in between are missing."""
 
@@ -141,6 +153,13 @@ class TooManySessions(ShelldError):
 
     status = 429
     code = "too_many_sessions"
+
+
+class TooManyRequests(ShelldError):
+    """Too many requests of one client are waiting."""
+
+    status = 429
+    code = "too_many_requests"
 
 
 class ShellStartFailed(ShelldError):
