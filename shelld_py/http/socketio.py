@@ -70,8 +70,14 @@ class SocketEvents:
         self._leaving: set[asyncio.Task[None]] = set()
         self._generation = asyncio.get_running_loop().create_future()
         """What connections carry that were opened since clients were last sent away; done when they are again."""
+        quiet = logger.getChild("socketio")
+        quiet.setLevel(logging.ERROR)  # what is more talkative shows commands and output
         self._server = socketio.AsyncServer(
-            async_mode="asgi", async_handlers=False, max_http_buffer_size=max_message, logger=False
+            async_mode="asgi",
+            async_handlers=False,
+            max_http_buffer_size=max_message,
+            logger=quiet,
+            engineio_logger=quiet,
         )
         self._server.on("connect", self._connect)
         self._server.on("disconnect", self._disconnect)
