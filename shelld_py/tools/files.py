@@ -22,7 +22,7 @@ from shelld_py.files import (
     ViewRequest,
     ViewResult,
 )
-from shelld_py.tools.texts import with_footer
+from shelld_py.tools.texts import counted, with_footer
 from shelld_py.tools.tool import Call, Outcome
 
 
@@ -90,7 +90,7 @@ async def find(arguments: FindRequest, call: Call) -> Outcome:
 def listing_text(result: ViewResult) -> str:
     """Return a directory as a list of names; directories end in a slash."""
     names = (f"{entry.name}{'/' if entry.type is FileType.DIRECTORY else ''}\n" for entry in result.entries)
-    count = f"{result.total_entries} entries"
+    count = counted(result.total_entries, "entry", "entries")
     return with_footer(
         "".join(names), result.path, f"the first {len(result.entries)} of {count}" if result.truncated else count
     )
@@ -110,11 +110,11 @@ def change_parts(result: ChangeResult) -> list[str]:
     elif isinstance(result, UndoResult):
         parts = [f"undo of {result.undone} {result.path}"]
     if isinstance(result, ReplaceResult):
-        parts.append(f"{result.replacements} replacement{'' if result.replacements == 1 else 's'}")
+        parts.append(counted(result.replacements, "replacement"))
     if result.etag is not None:
-        parts.append(f"{result.size} bytes")
+        parts.append(counted(result.size, "byte"))
     if result.undo_depth:
-        parts.append(f"undo takes back {result.undo_depth} change{'' if result.undo_depth == 1 else 's'}")
+        parts.append(f"undo takes back {counted(result.undo_depth, 'change')}")
     return parts
 
 
@@ -133,17 +133,17 @@ def _matches_text(result: SearchResult) -> str:
         lines.append(f"{match.path}:{match.line}:{match.text}")
         lines += [f"{match.path}-{number}-{text}" for number, text in enumerate(match.after, match.line + 1)]
         last = match.line + len(match.after) + 1, match.path
-    count = f"{len(result.matches)} matching lines"
+    count = counted(len(result.matches), "matching line")
     return with_footer(
         "".join(f"{line}\n" for line in lines),
         f"the first {count}, there are more" if result.truncated else count,
-        f"{result.files_searched} files searched",
+        f"{counted(result.files_searched, 'file')} searched",
         f"{result.files_skipped} skipped" if result.files_skipped else None,
     )
 
 
 def _found_text(result: FindResult) -> str:
-    count = f"{result.total} files"
+    count = counted(result.total, "file")
     return with_footer(
         "".join(f"{file.path}\n" for file in result.files),
         f"the newest {len(result.files)} of {count}" if result.truncated else count,

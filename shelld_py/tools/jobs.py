@@ -23,7 +23,7 @@ from shelld_py.tools.models import (
     ShellWriteResult,
 )
 from shelld_py.tools.running import needed_command, patience, shown, start_run, wait_for_run
-from shelld_py.tools.texts import ending_parts, job_advice, numbers, output_text, seconds_text, with_footer
+from shelld_py.tools.texts import counted, ending_parts, job_advice, numbers, output_text, seconds_text, with_footer
 from shelld_py.tools.tool import Call, Outcome
 
 
@@ -65,7 +65,7 @@ async def shell_status(arguments: ShellById, call: Call) -> Outcome:
         background_pids=known.background_pids,
     )
     left = f"left in the background: pid {numbers(known.background_pids)}" if known.background_pids else ""
-    return _about(call, entry, result, "", None, f"{known.cursor} bytes of output", left)
+    return _about(call, entry, result, "", None, f"{counted(known.cursor, 'byte')} of output", left)
 
 
 async def shell_read(arguments: ShellRead, call: Call) -> Outcome:
@@ -120,7 +120,7 @@ async def shell_write(arguments: ShellWrite, call: Call) -> Outcome:
     text = arguments.text.encode("utf-8", "surrogateescape")
     accepted = await call.computer.shell(run.session_id).write_stdin(text, eof=arguments.eof, offset=None, run=run)
     result = ShellWriteResult(shell_id=run.run_id, accepted=accepted)
-    return _about(call, entry, result, "", cursor, f"{len(text)} bytes typed")
+    return _about(call, entry, result, "", cursor, f"{counted(len(text), 'byte')} typed")
 
 
 async def shell_close(arguments: ShellById, call: Call) -> Outcome:

@@ -99,6 +99,11 @@ def numbers(values: Iterable[int]) -> str:
     return " ".join(map(str, values))
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with what it counts; `many` is the plural, where an s does not make it."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def numbered_lines(text: str, first: int) -> str:
     """Return `text` with a number before each line, as `cat -n` writes it; the first is `first`."""
     lines = text.split("\n")

@@ -102,10 +102,10 @@ def test_the_text_of_a_search(bench: Bench) -> None:
     path = bench.file("a.txt", "1\nhit\n3\n4\n5\nhit\n")
     called = bench.call("search", path=str(bench.directory), pattern="hit", context=1)
     assert called.text == (
-        f"{path}-1-1\n{path}:2:hit\n{path}-3-3\n--\n{path}-5-5\n{path}:6:hit\n[2 matching lines, 1 files searched]"
+        f"{path}-1-1\n{path}:2:hit\n{path}-3-3\n--\n{path}-5-5\n{path}:6:hit\n[2 matching lines, 1 file searched]"
     )
     first = bench.call("search", path=str(bench.directory), pattern="hit", limit=1)
-    assert first.text == f"{path}:2:hit\n[the first 1 matching lines, there are more, 1 files searched]"
+    assert first.text == f"{path}:2:hit\n[the first 1 matching line, there are more, 1 file searched]"
 
 
 def test_a_file_is_read_with_its_lines_and_etag(bench: Bench) -> None:
