@@ -8,11 +8,11 @@ import logging
 import resource
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,8 +22,8 @@ from shelld_py.engine.run import Run
 from shelld_py.engine.sessions import Sessions
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.states import MESSAGES, Event, transition
-from shelld_py.engine.store import RunStore
-from shelld_py.errors import ShellAlreadyStarted
+from shelld_py.engine.store import Entry, RunStore
+from shelld_py.errors import ShellAlreadyStarted, ShuttingDown
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
@@ -35,8 +35,10 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import ActiveRun, Command, ShellState, ShellStatus, StartupRequest
+from shelld_py.models import ActiveRun, Command, KillResult, ShellState, ShellStatus, StartupRequest
 from shelld_py.version import __version__
+
+T = TypeVar("T")
 
 MAIN: Final = "main"
 """The session id of the main shell."""
@@ -104,12 +106,19 @@ class Computer:
         self._starting = asyncio.Lock()
         self.resetting = False
         """Whether it is being made new: nothing else may be asked of it meanwhile."""
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
+        self._ending_shells = False
+        """Whether all shells are being ended: one that was starting meanwhile ends, too."""
 
     @property
     def uptime(self) -> float:
         """Seconds since it was made."""
         return time.monotonic() - self._started
+
+    @property
+    def directory(self) -> str:
+        """Where shells start unless they are told otherwise."""
+        return self._context.directory
 
     def open(self) -> None:
         """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
@@ -141,14 +150,15 @@ class Computer:
         shell = Shell(uuid.uuid4().hex[:12], self._context)
         await shell.start(StartupRequest())
         self._one_shots[shell.session_id] = shell
+        if self._ending_shells:
+            await self._close_one_shot(shell)
+            raise ShuttingDown("All shells are being ended.")
         try:
             run = shell.submit(command, run_id)
         except BaseException:
             await self._close_one_shot(shell)
             raise
-        task = asyncio.get_running_loop().create_task(self._see_off(shell, run))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self.carry_through(self._see_off(shell, run))
         return run
 
     async def _see_off(self, shell: Shell, run: Run) -> None:
@@ -160,6 +170,25 @@ class Computer:
     async def _close_one_shot(self, shell: Shell) -> None:
         await shell.end("The shell of the command was closed.")
         self._one_shots.pop(shell.session_id, None)
+
+    async def kill_run(self, entry: Entry, number: int | None = None) -> KillResult:
+        """Kill a run, or send it one signal. One that has ended is left as it is."""
+        if entry.run and entry.run.running:
+            return await self.shell(entry.session_id).kill(number, entry.run)
+        return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+
+    async def close_run(self, entry: Entry) -> KillResult:
+        """Kill a run if it is going on, and remove its files."""
+        result = await self.kill_run(entry)
+        self.store.delete(entry.run_id)
+        return result
+
+    def carry_through(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do `work` even if whoever waits for it goes away; the end of the computer waits for it, too."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
 
     def _limit_broken(self, session_id: str) -> None:
         self.sessions.close_soon(session_id, "The session broke a limit.")
@@ -189,7 +218,7 @@ class Computer:
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:
-            self.resetting = False
+            self.resetting = self._ending_shells = False
 
     async def end(self) -> None:
         """End every shell and run the last hook."""
@@ -239,6 +268,7 @@ class Computer:
         )
 
     async def _end_shells(self, reason: str) -> None:
+        self._ending_shells = True
         await self.sessions.close_all(reason)
         await asyncio.gather(*(shell.end(reason) for shell in self.shells()))
         if self._closing:

@@ -105,6 +105,13 @@ def _integer(least: int, most: int | None = None) -> Kind:
     return parse
 
 
+def _switch(value: object) -> bool:
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value
+
+
 def _number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
@@ -165,6 +172,7 @@ class ServerSettings:
     key_file: str = _setting(_text, "")
     data_directory: str = _setting(_text, "")
     max_body: int = _setting(parse_size, "16MiB")
+    socketio: bool = _setting(_switch, False)
 
 
 @dataclass(frozen=True, kw_only=True)

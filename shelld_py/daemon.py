@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ import uvicorn
 import uvloop
 
 from shelld_py.computer import Computer, Surroundings, raise_descriptor_limit
-from shelld_py.config import Configuration, Settings, inheritable_environment
+from shelld_py.config import Configuration, ServerSettings, Settings, inheritable_environment
 from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
@@ -36,6 +37,12 @@ _LAST_ANSWERS: Final = 2
 
 def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
     """Serve until the end; return the exit status. Raises `ConfigError`."""
+    if configuration.settings.server.socketio:
+        try:
+            import_module("socketio")
+        except ImportError as error:
+            hint = "pip install 'shelld-py[socketio]'"
+            raise ConfigError(f"server.socketio: python-socketio cannot be imported ({error}): {hint}") from None
     try:
         logger = set_up_logging(configuration.settings.logging)
     except OSError as error:
@@ -91,7 +98,7 @@ class Daemon:
             loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
         signal.signal(signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self._computer.reaper.reap))
-        server = _Server(_server_config(self._application))
+        server = _Server(_server_config(self._application, self._settings.server))
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -114,6 +121,7 @@ class Daemon:
         self._idle.stop()
         watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
         await self._computer.end()
+        await self._application.aclose()
         server.stop()
         await serving
         watchdog.cancel()
@@ -167,13 +175,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server_config(application: Application) -> uvicorn.Config:
+def _server_config(application: Application, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws="none",
+        ws="wsproto" if settings.socketio else "none",
+        ws_max_size=settings.max_body,
         http="httptools",
         loop="none",
         server_header=False,

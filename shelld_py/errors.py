@@ -60,6 +60,18 @@ class SessionNotFound(NotFound):
     code = "session_not_found"
 
 
+class ToolNotFound(NotFound):
+    """No such tool; `nearest` is the name most like it, null where none is."""
+
+    code = "tool_not_found"
+
+
+class RequestNotFound(NotFound):
+    """No request of that id waits or is being done."""
+
+    code = "request_not_found"
+
+
 class MethodNotAllowed(ShelldError):
     """The path exists, but not with this method."""
 
@@ -117,6 +129,12 @@ class RunIdConflict(Conflict):
     code = "run_id_conflict"
 
 
+class RequestCancelled(Conflict):
+    """The client has cancelled the request."""
+
+    code = "request_cancelled"
+
+
 class StdinGap(Conflict):
     """The offset lies behind what the run has accepted: bytes in between are missing."""
 
@@ -135,6 +153,13 @@ class TooManySessions(ShelldError):
 
     status = 429
     code = "too_many_sessions"
+
+
+class TooManyRequests(ShelldError):
+    """Too many requests of one client are waiting."""
+
+    status = 429
+    code = "too_many_requests"
 
 
 class ShellStartFailed(ShelldError):

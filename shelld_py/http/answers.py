@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -11,33 +10,13 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from shelld_py.config import OutputSettings
-from shelld_py.engine.excerpt import Cut, Excerpt, excerpt, pieces
+from shelld_py.engine.excerpt import pieces
 from shelld_py.engine.output import OutputLog
+from shelld_py.engine.showing import LARGE, LogOf, OutputChoice, with_output
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
-_LARGE: Final = 1024 * 1024
-
-LogOf = Callable[[Stream], OutputLog | None]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputChoice:
-    """How a request wants the output: its form, and how much of it."""
-
-    form: OutputFormat
-    cut: Cut
-
-    @classmethod
-    def of(cls, form: OutputFormat, maximum: int | None, settings: OutputSettings) -> "OutputChoice":
-        """Return the choice for a request that asks for `maximum` characters, or for none in particular."""
-        begin, end = settings.begin_size, settings.end_size
-        limit = settings.max_size if maximum is None else maximum
-        if maximum is None and begin + end <= limit:
-            return cls(form, Cut(limit, begin, end))
-        return cls(form, Cut.scaled(limit, begin, end))
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
@@ -56,23 +35,12 @@ async def run_response(
     running = result.status is RunStatus.RUNNING
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
-    if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > _LARGE for stream in Stream):
+    if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > LARGE for stream in Stream):
         return _streamed(result, log_of, choice.form, status, headers, as_text=as_text)
-    shown = {}
-    for stream, size in _text_sizes(result).items():
-        log = log_of(stream)
-        shown[stream] = await _excerpt(log, size, choice, result.run_id, stream) if log else Excerpt("", False, 0)
-    result = msgspec.structs.replace(
-        result,
-        stdout=shown[Stream.STDOUT].text,
-        stderr=shown[Stream.STDERR].text,
-        truncated=any(part.truncated for part in shown.values()),
-        original_stdout_size=shown[Stream.STDOUT].size,
-        original_stderr_size=shown[Stream.STDERR].size,
-    )
+    result = await with_output(result, log_of, choice, _where)
     if not as_text:
         return json_response(result, status, headers)
-    text = shown[Stream.STDOUT].text + shown[Stream.STDERR].text
+    text = (result.stdout or "") + (result.stderr or "")
     if running:
         separator = "\n" if text and not text.endswith("\n") else ""
         text += separator + (AWAITING_INPUT if result.awaiting_input else TIMED_OUT)
@@ -84,21 +52,13 @@ async def run_response(
     )
 
 
-def _text_sizes(result: RunResult) -> dict[Stream, int]:
-    return {Stream.STDOUT: result.original_stdout_size, Stream.STDERR: result.original_stderr_size}
-
-
 def text_type(form: OutputFormat) -> str:
     """Return the media type of an output; in raw form it is text in no known encoding."""
     return "text/plain; charset=utf-8" if form is OutputFormat.TEXT else "application/octet-stream"
 
 
-async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, run_id: str, stream: Stream) -> Excerpt:
-    where = f"GET /runs/{run_id}/output" + ("?stream=stderr" if stream is Stream.STDERR else "")
-    mark = f"... [{{}} characters omitted; the full output: {where}] ..."
-    if log.size > _LARGE:
-        return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark)
-    return excerpt(log, size, choice.form, choice.cut, mark)
+def _where(run_id: str, stream: Stream) -> str:
+    return f"GET /runs/{run_id}/output" + ("?stream=stderr" if stream is Stream.STDERR else "")
 
 
 def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, str]:

@@ -6,10 +6,12 @@ A request that one of them refuses goes no further. An error raised anywhere is 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -17,20 +19,34 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.computer import Computer
-from shelld_py.errors import ShuttingDown
+from shelld_py.errors import NotFound, ShelldError, ShuttingDown
+from shelld_py.http.events import EventEndpoints
 from shelld_py.http.files import FileEndpoints
-from shelld_py.http.keylock import KeyHolder, KeyLock
+from shelld_py.http.keylock import KeyHolder, KeyLock, checked_key
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
+from shelld_py.http.problems import problem_response
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.runs import RunEndpoints
 from shelld_py.http.sessions import SessionEndpoints
 from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
+from shelld_py.http.tools import ToolEndpoints
 from shelld_py.idle import IdleTimer
 
+if TYPE_CHECKING:
+    from shelld_py.http.socketio import SocketEvents
+
 PUBLIC_PATHS: Final = frozenset({"/health", "/openapi.json"})
+SOCKET_PATH: Final = "/socket.io/"
 
 
-def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoints, files: FileEndpoints) -> list[Route]:
+def routes(
+    shells: ShellEndpoints,
+    runs: RunEndpoints,
+    sessions: SessionEndpoints,
+    files: FileEndpoints,
+    tools: ToolEndpoints,
+    events: EventEndpoints,
+) -> list[Route]:
     """Return every path and method that there is, with its handler; the busiest first."""
     return [
         Route("/run", shells.run, methods=["POST"]),
@@ -67,6 +83,9 @@ def routes(shells: ShellEndpoints, runs: RunEndpoints, sessions: SessionEndpoint
         Route("/files/raw", files.read_raw, methods=["GET"]),
         Route("/files/raw", files.write_raw, methods=["PUT"]),
         Route("/openapi.json", describe, methods=["GET"]),
+        Route("/tools", tools.list_tools, methods=["GET"]),
+        Route("/tools/{name}", tools.call, methods=["POST"]),
+        Route("/events", events.event, methods=["POST"]),
     ]
 
 
@@ -97,28 +116,87 @@ class Application:
         shut_down: Callable[[], None],
     ) -> None:
         """`admit` is called for each request with the right key and may refuse it; `shut_down` ends the daemon."""
+        self._computer = computer
+        self._idle = idle
+        self._keys = keys
+        self._logger = logger
+        self._admit = admit
         repeats = Repeats(time.monotonic)
+
+        tools = ToolEndpoints(computer)
+        self._socket_events = self._served_events(tools) if computer.settings.server.socketio else None
 
         def reset() -> None:
             keys.forget()
             repeats.clear()
+            if self._socket_events:
+                self._socket_events.drop_clients()
 
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
-        self._computer = computer
-        self._idle = idle
-        self._admit = admit
-        self.routes = routes(shells, RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer))
+        runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer)
+        self.routes = routes(shells, runs, sessions, files, tools, EventEndpoints(tools))
+        if self._socket_events:
+            self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
         app: ASGIApp = Router(self.routes, redirect_slashes=False)
         app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
         app = BodyLimit(app, limit=computer.settings.server.max_body)
-        app = KeyLock(app, holder=keys, routes=self.routes, public=PUBLIC_PATHS)
+        app = KeyLock(app, holder=keys, routes=self.routes, public=PUBLIC_PATHS, continues=self._continues)
         app = Activity(app, begin=self._begin, end=idle.end)
         self._app = RequestLog(app, logger=logger, text_paths=TEXT_PATHS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope. `app` in the scope makes the router raise rather than answer."""
         scope["app"] = self
+        if scope["type"] == "websocket":
+            await self._serve_websocket(scope, receive, send)
+            return
         await self._app(scope, receive, send)
+
+    async def aclose(self) -> None:
+        """Part with the clients that are connected for longer than a request."""
+        if self._socket_events:
+            await self._socket_events.aclose()
+
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket, which is open for Socket.IO alone, if its handshake has the key.
+
+        As long as it is connected it counts as a request. A refusal is an answer to the handshake.
+        """
+        try:
+            known = self._continues(scope)
+            key = b"" if known else checked_key(scope, self._keys)
+            if self._socket_events is None or scope["path"] != SOCKET_PATH:
+                raise NotFound(f"There is no path {scope['path']} for a WebSocket.")
+            if not known:
+                self._keys.lock(key)
+            self._begin()
+        except ShelldError as error:
+            self._logger.info("WEBSOCKET %s %d", quote(scope["path"]), error.status)
+            await problem_response(error, as_text=False)(scope, receive, send)
+            return
+        self._logger.info("WEBSOCKET %s connected", SOCKET_PATH)
+        try:
+            with contextlib.suppress(ShuttingDown):
+                await self._socket_events(scope, receive, send)
+        finally:
+            self._idle.end()
+            self._logger.info("WEBSOCKET %s disconnected", SOCKET_PATH)
+
+    def _continues(self, scope: Scope) -> bool:
+        """Return whether a request belongs to a connection of Socket.IO that was opened with the key."""
+        events = self._socket_events
+        return events is not None and scope["path"] == SOCKET_PATH and events.knows(scope)
+
+    def _served_events(self, tools: ToolEndpoints) -> "SocketEvents":
+        from shelld_py.http.socketio import SocketEvents
+
+        return SocketEvents(
+            tools,
+            logger=self._logger,
+            begin=self._begin,
+            end=self._idle.end,
+            max_message=self._computer.settings.server.max_body,
+        )
 
     def _begin(self) -> None:
         if self._computer.resetting:

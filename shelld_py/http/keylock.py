@@ -6,13 +6,13 @@ lock, no idle timer.
 """
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.config import KEY_PATTERN
-from shelld_py.errors import KeyMismatch, KeyRequired, ShelldError
+from shelld_py.errors import KeyMismatch, KeyRequired
 from shelld_py.http.negotiation import header
 
 
@@ -46,35 +46,52 @@ class KeyHolder:
 class KeyLock:
     """Lets requests with the right key pass."""
 
-    def __init__(self, app: ASGIApp, *, holder: KeyHolder, routes: Sequence[BaseRoute], public: frozenset[str]) -> None:
-        """`routes` are the endpoints that there are, `public` the paths that can be read without a key."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        holder: KeyHolder,
+        routes: Sequence[BaseRoute],
+        public: frozenset[str],
+        continues: Callable[[Scope], bool],
+    ) -> None:
+        """`routes` are the endpoints that there are, `public` the paths that can be read without a key.
+
+        `continues` tells whether a request without a key goes on with what one with the key has begun.
+        """
         self._app = app
         self._holder = holder
         self._routes = routes
         self._public = public
+        self._continues = continues
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the key of an HTTP request."""
         if scope["path"] in self._public and scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        key = _presented_key(scope)
-        refusal = self._refusal(key)
-        if refusal:
-            raise refusal
-        if not self._holder.locked and any(route.matches(scope)[0] is Match.FULL for route in self._routes):
-            self._holder.lock(key)
+        try:
+            key = checked_key(scope, self._holder)
+        except KeyRequired:
+            if not self._continues(scope):
+                raise
+        else:
+            if not self._holder.locked and any(route.matches(scope)[0] is Match.FULL for route in self._routes):
+                self._holder.lock(key)
         scope["state"]["admitted"]()
         await self._app(scope, receive, send)
 
-    def _refusal(self, key: bytes) -> ShelldError | None:
-        if not key:
-            return KeyRequired("The X-Shell-Key header is required.")
-        if not self._holder.matches(key):
-            return KeyMismatch("The provided key does not match the locked key.")
-        if not KEY_PATTERN.fullmatch(key.decode("latin-1")):
-            return KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
-        return None
+
+def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
+    """Return the key of a request. Raises `KeyRequired`, `KeyMismatch`. Where nothing is locked any key will do."""
+    key = _presented_key(scope)
+    if not key:
+        raise KeyRequired("The X-Shell-Key header is required.")
+    if not holder.matches(key):
+        raise KeyMismatch("The provided key does not match the locked key.")
+    if not KEY_PATTERN.fullmatch(key.decode("latin-1")):
+        raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
+    return key
 
 
 def _presented_key(scope: Scope) -> bytes:

@@ -211,21 +211,25 @@ class _Writer:
         common = _by_status(kinds)
         found = {}
         for status, codes in sorted(_by_status([*kinds, *operation.errors]).items()):
-            if codes != common.get(status):
-                found[str(status)] = self._refusal(status, codes)
+            if operation.failure or codes != common.get(status):
+                found[str(status)] = self._refusal(status, codes, operation.failure)
                 continue
             name = HTTPStatus(status).phrase.replace(" ", "")
             self._shared[name] = self._refusal(status, codes)
             found[str(status)] = {"$ref": f"#/components/responses/{name}"}
         return found
 
-    def _refusal(self, status: int, codes: Iterable[str]) -> Document:
+    def _refusal(self, status: int, codes: Iterable[str], failure: Any = None) -> Document:
         members = {"status": {"const": status}, "code": {"enum": [*codes]}}
         schema = {"allOf": [self._schema(Problem), {"properties": members}]}
         return {
             "description": f"{HTTPStatus(status).phrase}: " + ", ".join(f"`{code}`" for code in codes) + ".",
             "headers": self._headers(()),
-            "content": {PROBLEM_TYPE: {"schema": schema}, TEXT: {"schema": {"type": "string"}}},
+            "content": {
+                PROBLEM_TYPE: {"schema": schema},
+                TEXT: {"schema": {"type": "string"}},
+                **({JSON: {"schema": self._schema(failure)}} if failure else {}),
+            },
         }
 
     def _schema(self, kind: Any) -> Document:
@@ -270,6 +274,8 @@ def _types(operation: Operation) -> Iterable[Any]:
         yield operation.query
     if operation.body and operation.body.model:
         yield operation.body.model
+    if operation.failure:
+        yield operation.failure
     headers = [*operation.headers, _POST_HEADER]
     for answer in operation.answers.values():
         headers += answer.headers

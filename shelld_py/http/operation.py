@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from shelld_py.errors import ShelldError
 from shelld_py.http.parameters import Query
-from shelld_py.models import Request
 
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
@@ -25,6 +24,7 @@ class Tag(StrEnum):
     SESSIONS = "sessions"
     RUNS = "runs"
     FILES = "files"
+    TOOLS = "tools"
     DAEMON = "daemon"
 
 
@@ -40,9 +40,9 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """What a request carries: a JSON object of `model`, raw bytes of a `raw` meaning, or either."""
+    """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either."""
 
-    model: type[Request] | None = None
+    model: Any = None
     raw: str | None = None
     required: bool = False
     example: Mapping[str, object] | None = None
@@ -69,6 +69,8 @@ class Operation:
     headers: tuple[Header, ...] = ()
     body: Body | None = None
     errors: tuple[type[ShelldError], ...] = ()
+    failure: Any = None
+    """The type of what tells an error in place of a problem, once the request is understood."""
     public: bool = False
     """Whether it needs no key."""
 

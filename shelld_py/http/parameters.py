@@ -5,7 +5,7 @@ parsed here.
 """
 
 import signal
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -114,6 +114,20 @@ class RawFileQuery(Query, frozen=True, kw_only=True):
     path: Annotated[
         str, Meta(min_length=1, pattern=r"^[^\x00]+$", description="Relative to `files.base_directory`, or absolute.")
     ]
+
+
+class ToolsQuery(Query, frozen=True, kw_only=True):
+    """Of the list of tools."""
+
+    format: Annotated[Literal["full", "openai", "anthropic", "mcp"], Meta(description="Whose form the list has.")] = (
+        "full"
+    )
+
+
+class CallQuery(Query, frozen=True, kw_only=True):
+    """Of a call of a tool."""
+
+    timeout: Annotated[DurationText, Meta(description="The longest that the call waits for a command.")] | None = None
 
 
 _Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*=", description="NAME=VALUE, once for each variable.")]

@@ -6,26 +6,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
 from shelld_py.computer import Computer
+from shelld_py.engine.news import DEFAULT_LIMIT, read_run, start_of_last_line
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
+from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry
 from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
-from shelld_py.http.answers import OutputChoice, json_response, output_pieces, run_response, text_type
+from shelld_py.http.answers import json_response, output_pieces, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
 from shelld_py.http.until import reached_condition
 from shelld_py.models import (
-    KillResult,
     OnInput,
     OutputFormat,
     OutputPart,
@@ -37,7 +38,6 @@ from shelld_py.models import (
 )
 
 _Kind = TypeVar("_Kind", bound=StrEnum)
-_DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 
 
 class RunEndpoints:
@@ -107,13 +107,12 @@ class RunEndpoints:
         fields = query_fields(request, SignalQuery.__struct_fields__)
         number = signal_number(fields["signal"]) if "signal" in fields else None
         entry = self._entry(request)
-        return json_response(await self._kill(entry, number))
+        return json_response(await self._computer.kill_run(entry, number))
 
     async def delete(self, request: HttpRequest) -> Response:
         """DELETE /runs/ID: kill it where it is going on, and remove its files."""
         entry = self._entry(request)
-        await self._kill(entry, None)
-        self._store.delete(entry.run_id)
+        await self._computer.close_run(entry)
         return json_response(RunReference(run_id=entry.run_id))
 
     def _result_if_readable(self, entry: Entry) -> RunResult | None:
@@ -125,11 +124,6 @@ class RunEndpoints:
 
     def _entry(self, request: HttpRequest) -> Entry:
         return self._store.entry(request.path_params["run_id"])
-
-    async def _kill(self, entry: Entry, number: int | None) -> KillResult:
-        if entry.run and entry.run.running:
-            return await self._computer.shell(entry.session_id).kill(number, entry.run)
-        return KillResult(state=self._computer.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
 
     async def _result_response(
         self, entry: Entry, fields: dict[str, str], shown: Callable[[RunResult], RunResult] = lambda result: result
@@ -199,7 +193,8 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
         return _whole(entry, log, query.form)
     else:
         wait = min(query.wait, computer.settings.timeout.command_maximum)
-        reading = await _read(entry.run, log, query, wait)
+        limit = query.limit or DEFAULT_LIMIT
+        reading = await read_run(entry.run, log, query.cursor, limit=limit, form=query.form, wait=wait)
     ended = entry.run is None or not entry.run.running
     eof = ended and (log is None or reading.next_cursor >= log.size)
     status = entry.status
@@ -222,35 +217,12 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
     )
 
 
-async def _read(run: Run | None, log: OutputLog, query: _OutputQuery, wait: float) -> Reading:
-    """Read from the cursor on; where nothing is there, wait for output or the end."""
-    cursor = query.cursor or 0
-    limit = query.limit or _DEFAULT_LIMIT
-    deadline = asyncio.get_running_loop().time() + wait
-    while True:
-        running = run is not None and run.running
-        if not running:
-            unfinished = Unfinished.END
-        elif query.cursor is None:
-            unfinished = Unfinished.SHOW
-        else:
-            unfinished = Unfinished.TAKE if run and run.awaiting_input else Unfinished.HOLD
-        reading = read_output(log, cursor, limit, query.form, unfinished)
-        if reading.data or reading.next_cursor > cursor or not running or run is None:
-            return reading
-        try:
-            async with asyncio.timeout_at(deadline):
-                await run.changed()
-        except TimeoutError:
-            return reading
-
-
 def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
     """Return all of the output as it looks now, however large."""
     end = log.size
     if entry.run and entry.run.running:
         last_line = read_output(log, max(0, end - 1), 1, form, Unfinished.SHOW).next_cursor
-        end = last_line if form is OutputFormat.RAW else _start_of_last_line(log)
+        end = last_line if form is OutputFormat.RAW else start_of_last_line(log)
 
     async def body() -> AsyncIterator[bytes]:
         async for piece in output_pieces(log, form):
@@ -258,14 +230,6 @@ def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
 
     headers = _cursor_headers(entry, end, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
     return StreamingResponse(body(), headers=headers, media_type=text_type(form))
-
-
-def _start_of_last_line(log: OutputLog) -> int:
-    """Return the cursor from which a reader who has seen all so far goes on: the unfinished line's start."""
-    window = 64 * 1024
-    start = max(0, log.size - window)
-    data = log.read(start, window).data
-    return start + data.rfind(b"\n") + 1
 
 
 def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:

@@ -10,9 +10,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from shelld_py.computer import Computer
 from shelld_py.engine.run import Run
 from shelld_py.engine.shell import Shell
+from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.http.answers import OutputChoice, json_response, run_response
+from shelld_py.http.answers import json_response, run_response
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,

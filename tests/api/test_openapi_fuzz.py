@@ -49,6 +49,8 @@ COMMANDS = (
 TYPED = ("", "x", "line\n", "\x03")
 ACCEPTED = (None, "application/json", "text/plain", "text/event-stream", "application/problem+json")
 RUNS = ("fuzzed-1", "fuzzed-2")
+TOOLS = ("shell_metadata", "shell_status", "shell_read", "view", "read", "search", "no_such_tool")
+"""Those that execute nothing."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -149,6 +151,8 @@ def make_harmless(case: Case, data: st.DataObject) -> None:
     """Let nothing be executed, or typed, but what is known to be harmless."""
     for name in [name for name in case.headers if name.lower() == "content-type"]:
         del case.headers[name]
+    if "name" in case.path_parameters:
+        case.path_parameters["name"] = data.draw(st.sampled_from(TOOLS))
     for ending, field, harmless in (
         ("/run", "command", COMMANDS),
         ("/exec", "command", COMMANDS),

@@ -1,0 +1,84 @@
+"""Endpoints for the tools of an agent. What they do is in tools/, which is imported when it is first asked for."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from shelld_py.computer import Computer
+from shelld_py.errors import InvalidRequest
+from shelld_py.http.answers import json_response
+from shelld_py.http.negotiation import Form, duration_field, header, query_fields, requested_form
+from shelld_py.http.parameters import CallQuery, ToolsQuery
+
+if TYPE_CHECKING:
+    from shelld_py.tools.catalogue import Toolbox
+
+
+class ToolEndpoints:
+    """Handlers for the catalogue and for calls."""
+
+    def __init__(self, computer: Computer) -> None:
+        self._computer = computer
+
+    @cached_property
+    def toolbox(self) -> "Toolbox":
+        """The tools: one set for whoever calls them, over HTTP or otherwise."""
+        from shelld_py.tools.catalogue import Toolbox
+
+        return Toolbox(self._computer)
+
+    async def list_tools(self, request: HttpRequest) -> Response:
+        """GET /tools."""
+        from shelld_py.tools.shapes import Shape, listed
+
+        fields = query_fields(request, ToolsQuery.__struct_fields__)
+        try:
+            shape = Shape(fields.get("format", Shape.FULL))
+        except ValueError:
+            there = ", ".join(Shape)
+            raise InvalidRequest(f"format must be one of {there}, not {fields['format']!r}.") from None
+        return json_response(listed(shape))
+
+    async def call(self, request: HttpRequest) -> Response:
+        """POST /tools/NAME. A client that goes away leaves the command running."""
+        from shelld_py.tools.models import CallAnswer
+        from shelld_py.tools.tool import CallContext
+
+        fields = query_fields(request, CallQuery.__struct_fields__)
+        timeout = fields.get("timeout") or (header(request.scope, b"x-command-timeout") or b"").decode("latin-1")
+        context = CallContext(patience=duration_field("timeout", timeout) if timeout else None)
+        name = request.path_params["name"]
+        self.toolbox.tool(name)
+        outcome = await self.toolbox.call(name, arguments_of(await request.body()), context)
+        if requested_form(request.scope, Form.JSON) is Form.TEXT:
+            headers = {"X-Is-Error": str(outcome.is_error).lower(), "X-Running": str(outcome.running).lower()}
+            if outcome.run_id:
+                headers["X-Run-Id"] = outcome.run_id
+            text = outcome.text.encode("utf-8", "surrogateescape")
+            return Response(text, HTTPStatus.OK, headers, "text/plain; charset=utf-8")
+        return json_response(
+            CallAnswer(
+                tool=name,
+                result=outcome.result,
+                text=outcome.text,
+                is_error=outcome.is_error,
+                run_id=outcome.run_id,
+                running=outcome.running,
+            )
+        )
+
+
+def arguments_of(body: bytes) -> Mapping[str, object]:
+    """Return the arguments of a call: a JSON object; an empty body is an empty one. Raises `InvalidRequest`."""
+    try:
+        arguments = msgspec.json.decode(body or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(arguments, dict):
+        raise InvalidRequest("The body must be a JSON object: the arguments of the tool by name.")
+    return arguments

@@ -1,0 +1,1 @@
+"""The tools of an agent: what a model may call, described for it, done by the computer."""

@@ -1,0 +1,362 @@
+"""The one list of all tools, and calling them by name."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from shelld_py import files as data
+from shelld_py.computer import Computer
+from shelld_py.errors import InvalidRequest, ToolNotFound
+from shelld_py.models import RunResult
+from shelld_py.tools import commands, editor, files, jobs, main_shell, models
+from shelld_py.tools.schemas import Schema, arguments_schema
+from shelld_py.tools.tool import Call, CallContext, Hints, MainShellView, Outcome, Tool
+
+_READS: Final = Hints(read_only=True, idempotent=True)
+_RUNS: Final = Hints(destructive=True, open_world=True)
+_ADDS: Final = Hints()
+_CHANGES: Final = Hints(destructive=True)
+_REMOVES: Final = Hints(destructive=True, idempotent=True)
+
+TOOLS: Final = (
+    Tool(
+        name="run_shell_command",
+        title="Run a shell command",
+        description=(
+            "Run a command as `bash -c` does, in a fresh shell, and return its output and exit code. Nothing of it is "
+            "kept for the next command: no variables, no directory. Processes put in the background with & go on, "
+            "and their pids are returned. A command that takes too long goes on, too: the answer says how to wait."
+        ),
+        arguments=models.RunShellCommand,
+        result=models.RunShellCommandResult,
+        hints=_RUNS,
+        handler=commands.run_shell_command,
+    ),
+    Tool(
+        name="open_session",
+        title="Open a session",
+        description=(
+            "Open a bash that keeps its state (variables, directory, functions) from one execute_command to the next. "
+            "Close it with close_session."
+        ),
+        arguments=models.NoArguments,
+        result=models.SessionResult,
+        hints=_ADDS,
+        handler=commands.open_session,
+    ),
+    Tool(
+        name="close_session",
+        title="Close a session",
+        description="Close a session. Everything that it started and that still runs is killed.",
+        arguments=models.CloseSession,
+        result=models.SessionResult,
+        hints=_CHANGES,
+        handler=commands.close_session,
+    ),
+    Tool(
+        name="execute_command",
+        title="Execute a command",
+        description=(
+            "Run a command in a session and return its output and exit code; the session keeps its state for the next "
+            "one. Without session_id the command has a fresh shell of its own."
+        ),
+        arguments=models.ExecuteCommand,
+        result=models.ExecuteCommandResult,
+        hints=_RUNS,
+        handler=commands.execute_command,
+    ),
+    Tool(
+        name="shell_metadata",
+        title="Describe the machine",
+        description="Tell the operating system, the shell and the directory to work in.",
+        arguments=models.NoArguments,
+        result=models.ShellMetadataResult,
+        hints=_READS,
+        handler=commands.shell_metadata,
+    ),
+    Tool(
+        name="shell_exec",
+        title="Run a command to its end",
+        description=(
+            "Run one command in a shell of its own, wait for its end, and return all that is known of it. Use "
+            "shell_start for what takes long, such as servers and builds."
+        ),
+        arguments=models.ShellExec,
+        result=RunResult,
+        hints=_RUNS,
+        handler=commands.shell_exec,
+    ),
+    Tool(
+        name="shell_start",
+        title="Start a command",
+        description=(
+            "Start a command in a shell of its own and return at once with its shell_id. Ask after it with "
+            "shell_status, shell_read and shell_wait, type into it with shell_write, end it with shell_close."
+        ),
+        arguments=models.ShellStart,
+        result=models.ShellStartResult,
+        hints=_RUNS,
+        handler=jobs.shell_start,
+    ),
+    Tool(
+        name="shell_status",
+        title="Ask after a command",
+        description="Tell whether a started command still runs, waits for input, or how it ended. Does not wait.",
+        arguments=models.ShellById,
+        result=models.ShellStatusResult,
+        hints=_READS,
+        handler=jobs.shell_status,
+    ),
+    Tool(
+        name="shell_read",
+        title="Read a command's output",
+        description=(
+            "Read the output of a started command from a cursor on, without waiting. The answer has the cursor for "
+            "the next read. A line that is not finished yet comes when it is, or when the command waits for input."
+        ),
+        arguments=models.ShellRead,
+        result=models.ShellReadResult,
+        hints=_READS,
+        handler=jobs.shell_read,
+    ),
+    Tool(
+        name="shell_write",
+        title="Type into a command",
+        description="Type text into the terminal of a started command that is still running.",
+        arguments=models.ShellWrite,
+        result=models.ShellWriteResult,
+        hints=_RUNS,
+        handler=jobs.shell_write,
+    ),
+    Tool(
+        name="shell_wait",
+        title="Wait for a command",
+        description=(
+            "Wait until a started command has ended or waits for input, or with from_cursor until there is new "
+            "output, and return the output. After the timeout it returns all the same; the command goes on."
+        ),
+        arguments=models.ShellWait,
+        result=models.ShellWaitResult,
+        hints=_READS,
+        handler=jobs.shell_wait,
+    ),
+    Tool(
+        name="shell_close",
+        title="Close a command",
+        description="Kill a started command if it still runs, and forget it with its output.",
+        arguments=models.ShellById,
+        result=models.ShellCloseResult,
+        hints=_CHANGES,
+        handler=jobs.shell_close,
+    ),
+    Tool(
+        name="view",
+        title="List a directory",
+        description="List the files and directories in a directory, sorted by name.",
+        arguments=data.ViewRequest,
+        result=data.ViewResult,
+        hints=_READS,
+        handler=files.view,
+    ),
+    Tool(
+        name="read",
+        title="Read a file",
+        description="Read a text file, or some lines of it.",
+        arguments=data.ReadRequest,
+        result=data.ReadResult,
+        hints=_READS,
+        handler=files.read,
+    ),
+    Tool(
+        name="create",
+        title="Create a file",
+        description="Make a new text file, and its missing parent directories. Fails if the file exists.",
+        arguments=data.CreateRequest,
+        result=data.ChangeResult,
+        hints=_ADDS,
+        handler=files.create,
+    ),
+    Tool(
+        name="delete",
+        title="Delete a file",
+        description="Delete a file. It can be undone.",
+        arguments=data.DeleteRequest,
+        result=data.ChangeResult,
+        hints=_CHANGES,
+        handler=files.delete,
+    ),
+    Tool(
+        name="move",
+        title="Move a file",
+        description="Move or rename a file, making missing parent directories. It cannot be undone.",
+        arguments=data.MoveRequest,
+        result=data.MoveResult,
+        hints=_CHANGES,
+        handler=files.move,
+    ),
+    Tool(
+        name="update",
+        title="Replace a file's content",
+        description="Replace the whole content of a text file that exists.",
+        arguments=data.UpdateRequest,
+        result=data.ChangeResult,
+        hints=_REMOVES,
+        handler=files.update,
+    ),
+    Tool(
+        name="insert",
+        title="Insert lines",
+        description="Insert text into a file after a line.",
+        arguments=data.InsertRequest,
+        result=data.ChangeResult,
+        hints=_CHANGES,
+        handler=files.insert,
+    ),
+    Tool(
+        name="replace",
+        title="Replace text in a file",
+        description=(
+            "Replace every occurrence of a text in a file; upper and lower case differ. Give expected_replacements to "
+            "be sure that no more is replaced than is meant."
+        ),
+        arguments=data.ReplaceRequest,
+        result=data.ReplaceResult,
+        hints=_CHANGES,
+        handler=files.replace,
+    ),
+    Tool(
+        name="undo",
+        title="Undo a change",
+        description="Take back the most recent change of a file, step by step.",
+        arguments=data.UndoRequest,
+        result=data.UndoResult,
+        hints=_CHANGES,
+        handler=files.undo,
+    ),
+    Tool(
+        name="search",
+        title="Search in files",
+        description="Find the lines that match a pattern, in all files below a directory. Ignored files are left out.",
+        arguments=data.SearchRequest,
+        result=data.SearchResult,
+        hints=_READS,
+        handler=files.search,
+    ),
+    Tool(
+        name="find",
+        title="Find files",
+        description="Find files below a directory by a glob, the most recently changed first.",
+        arguments=data.FindRequest,
+        result=data.FindResult,
+        hints=_READS,
+        handler=files.find,
+    ),
+    Tool(
+        name="bash",
+        title="Run a command in the persistent bash",
+        description=(
+            "Run a command in a bash that keeps its state (variables, directory, functions) from call to call. Output "
+            "is stdout and stderr as on a terminal. A command that outlives the wait goes on: the answer says so. "
+            "Then bash_input types into it or waits on. With restart, a fresh bash is started."
+        ),
+        arguments=models.Bash,
+        result=models.BashResult,
+        hints=_RUNS,
+        handler=main_shell.bash,
+    ),
+    Tool(
+        name="bash_input",
+        title="Type into the persistent bash",
+        description=(
+            "Type into the command that bash has left running, wait until it has ended or asks again, and return its "
+            "new output. With an empty text it only waits and returns the new output."
+        ),
+        arguments=models.BashInput,
+        result=models.BashResult,
+        hints=_RUNS,
+        handler=main_shell.bash_input,
+    ),
+    Tool(
+        name="str_replace_based_edit_tool",
+        title="View and edit files",
+        description=(
+            "View a file with line numbers, or a directory two levels deep; create a file or replace its content; "
+            "replace a text that occurs once; insert text after a line."
+        ),
+        arguments=editor.Editor,
+        result=editor.EditorResult,
+        hints=_CHANGES,
+        handler=editor.str_replace_based_edit_tool,
+    ),
+)
+"""Every tool that there is, in the order of the listings."""
+
+_UNKNOWN: Final = re.compile(r"unknown field `(.*?)`")
+_MISSING: Final = re.compile(r"missing required field `(.*?)`")
+_PLACE: Final = re.compile(r"(.*) - at `\$\.([A-Za-z_]+)(.*)`")
+
+
+class Toolbox:
+    """The tools on one computer, for one agent."""
+
+    def __init__(self, computer: Computer) -> None:
+        self._computer = computer
+        self._tools = {tool.name: tool for tool in TOOLS}
+        self._view = MainShellView()
+
+    def tool(self, name: str) -> Tool:
+        """Return a tool. Raises `ToolNotFound`, which names the nearest."""
+        tool = self._tools.get(name)
+        if tool is None:
+            near = difflib.get_close_matches(name, self._tools, 1, 0.5)
+            hint = f" Do you mean {near[0]}?" if near else f" There are: {', '.join(self._tools)}."
+            raise ToolNotFound(f"There is no tool {name!r}.{hint}", nearest=near[0] if near else None)
+        return tool
+
+    async def call(self, name: str, arguments: Mapping[str, object], context: CallContext | None = None) -> Outcome:
+        """Call a tool. Arguments that are null count as left out.
+
+        Raises `ToolNotFound`, `InvalidRequest` for wrong arguments, and what the tool raises.
+        """
+        tool = self.tool(name)
+        given = {key: value for key, value in arguments.items() if value is not None}
+        try:
+            wanted = msgspec.convert(given, tool.arguments)
+        except msgspec.ValidationError as error:
+            raise wrong_arguments(tool, str(error)) from None
+        call = Call(computer=self._computer, view=self._view, context=context or CallContext())
+        return await tool.handler(wanted, call)
+
+
+def wrong_arguments(tool: Tool, message: str) -> InvalidRequest:
+    """Return the error for arguments that are not what `tool` takes: which one, and what would be right."""
+    members: dict[str, Schema] = arguments_schema(tool.arguments)["properties"]
+    if match := _UNKNOWN.search(message):
+        near = difflib.get_close_matches(match[1], members, 1, 0.5)
+        there = f" Do you mean {near[0]!r}?" if near else ""
+        names = f" It takes: {', '.join(members)}." if members else " It takes none."
+        return InvalidRequest(f"{tool.name} has no argument {match[1]!r}.{there}{names}", argument=match[1])
+    if match := _MISSING.search(message):
+        return InvalidRequest(
+            f"{tool.name} needs the argument {match[1]!r}: {_described(members[match[1]])}.", argument=match[1]
+        )
+    if match := _PLACE.fullmatch(message):
+        wrong = f"the argument {match[2] + match[3]!r} is wrong: {match[1]}"
+        right = _described(members[match[2]])
+        return InvalidRequest(f"{tool.name}: {wrong}. It is {right}.", argument=match[2])
+    return InvalidRequest(f"{tool.name}: {message}.")
+
+
+def _described(schema: Schema) -> str:
+    """Return what an argument is, in words: its type, what it may be, what it is for."""
+    kind = str(schema["type"])
+    if "enum" in schema:
+        kind = f"one of {', '.join(schema['enum'])}"
+    elif kind == "array":
+        kind = f"array of {schema['items']['type']}s"
+    elif "minimum" in schema:
+        kind += f" of at least {schema['minimum']}"
+    return f"{kind} ({str(schema['description']).rstrip('.')})"

@@ -1,0 +1,185 @@
+"""Tools for a command that is started, and then asked after: each runs in a shell of its own."""
+
+import msgspec
+
+from shelld_py.engine.news import read_run
+from shelld_py.engine.reading import Reading
+from shelld_py.engine.run import Run
+from shelld_py.engine.store import Entry
+from shelld_py.errors import NoRunningCommand
+from shelld_py.models import Command, RunResult, RunStatus, Stream, Streams
+from shelld_py.tools.models import (
+    DEFAULT_PIECE,
+    ShellById,
+    ShellCloseResult,
+    ShellRead,
+    ShellReadResult,
+    ShellStart,
+    ShellStartResult,
+    ShellStatusResult,
+    ShellWait,
+    ShellWaitResult,
+    ShellWrite,
+    ShellWriteResult,
+)
+from shelld_py.tools.running import needed_command, patience, shown, start_run, wait_for_run
+from shelld_py.tools.texts import counted, ending_parts, job_advice, numbers, output_text, seconds_text, with_footer
+from shelld_py.tools.tool import Call, Outcome
+
+
+async def shell_start(arguments: ShellStart, call: Call) -> Outcome:
+    """Start a command."""
+    command = Command(
+        text=needed_command(arguments.command),
+        directory=arguments.directory,
+        description=arguments.description,
+        environment=arguments.environment,
+        streams=Streams.MERGED,
+    )
+    run = await start_run(call, call.computer.one_shot(command, None))
+    entry = call.computer.store.entry(run.run_id)
+    if arguments.inline_wait:
+        await run.wait(patience(call, arguments.inline_wait), for_input=True)
+    if run.running:
+        call.computer.store.publish(run, call.computer.state_of(run.session_id))
+    reading = await _read(call, entry, 0)
+    result = ShellStartResult(shell_id=run.run_id, status=run.status, output=_text(reading), cursor=reading.next_cursor)
+    return _about(call, entry, result, result.output, reading.next_cursor, f"shell_id {run.run_id}")
+
+
+async def shell_status(arguments: ShellById, call: Call) -> Outcome:
+    """Tell how a command stands."""
+    entry = call.computer.store.entry(arguments.shell_id)
+    known = _result(call, entry)
+    result = ShellStatusResult(
+        shell_id=known.run_id,
+        command=known.command,
+        description=known.description,
+        status=known.status,
+        cause=known.cause,
+        exit_code=known.exit_code,
+        signal=known.signal,
+        error=known.error,
+        awaiting_input=known.awaiting_input,
+        duration=known.duration,
+        cursor=known.cursor,
+        working_directory=known.working_directory,
+        background_pids=known.background_pids,
+    )
+    left = f"left in the background: pid {numbers(known.background_pids)}" if known.background_pids else ""
+    return _about(call, entry, result, "", None, f"{counted(known.cursor, 'byte')} of output", left)
+
+
+async def shell_read(arguments: ShellRead, call: Call) -> Outcome:
+    """Read output from a cursor on, without waiting."""
+    entry = call.computer.store.entry(arguments.shell_id)
+    reading = await _read(call, entry, arguments.from_cursor, stream=arguments.stream, limit=arguments.limit)
+    result = ShellReadResult(
+        shell_id=entry.run_id,
+        output=_text(reading),
+        next_cursor=reading.next_cursor,
+        status=_result(call, entry).status,
+        eof=_at_end(call, entry, arguments.stream, reading.next_cursor),
+        dropped=reading.dropped,
+    )
+    return _about(call, entry, result, result.output, result.next_cursor, *_reading_parts(result))
+
+
+async def shell_wait(arguments: ShellWait, call: Call) -> Outcome:
+    """Wait for the end, or for output past a cursor; a command that waits for input is not waited for."""
+    entry = call.computer.store.entry(arguments.shell_id)
+    timeout = patience(call, arguments.timeout)
+    if arguments.from_cursor is None:
+        if entry.run:
+            await wait_for_run(call, entry.run, timeout, started_here=False)
+        known = await shown(call, entry)
+        output, stderr, next_cursor, dropped = known.stdout or "", known.stderr or "", known.cursor, 0
+    else:
+        reading = await _read(call, entry, arguments.from_cursor, wait=timeout)
+        known = _result(call, entry)
+        output, stderr, next_cursor, dropped = _text(reading), "", reading.next_cursor, reading.dropped
+    result = ShellWaitResult(
+        shell_id=entry.run_id,
+        output=output,
+        stderr=stderr,
+        next_cursor=next_cursor,
+        status=known.status,
+        eof=_at_end(call, entry, Stream.STDOUT, next_cursor),
+        dropped=dropped,
+        exit_code=known.exit_code,
+        signal=known.signal,
+        awaiting_input=known.awaiting_input,
+        error=known.error,
+    )
+    return _about(call, entry, result, output_text(output, stderr), next_cursor, *_reading_parts(result))
+
+
+async def shell_write(arguments: ShellWrite, call: Call) -> Outcome:
+    """Type into a running command."""
+    entry = call.computer.store.entry(arguments.shell_id)
+    run = _running(entry)
+    cursor = _result(call, entry).cursor
+    text = arguments.text.encode("utf-8", "surrogateescape")
+    accepted = await call.computer.shell(run.session_id).write_stdin(text, eof=arguments.eof, offset=None, run=run)
+    result = ShellWriteResult(shell_id=run.run_id, accepted=accepted)
+    return _about(call, entry, result, "", cursor, f"{counted(len(text), 'byte')} typed")
+
+
+async def shell_close(arguments: ShellById, call: Call) -> Outcome:
+    """Kill a command if it runs, and forget its output."""
+    entry = call.computer.store.entry(arguments.shell_id)
+    done = await call.computer.close_run(entry)
+    result = ShellCloseResult(shell_id=arguments.shell_id, killed=done.killed)
+    said = "killed and closed" if done.killed else "closed; it had ended"
+    return Outcome(result=result, text=with_footer("", f"shell_id {arguments.shell_id} is {said}"))
+
+
+async def _read(
+    call: Call,
+    entry: Entry,
+    cursor: int,
+    *,
+    stream: Stream = Stream.STDOUT,
+    limit: int = DEFAULT_PIECE,
+    wait: float = 0.0,
+) -> Reading:
+    log = call.computer.store.log(entry, stream)
+    if log is None:
+        return Reading(cursor, cursor, "", 0)
+    return await read_run(entry.run, log, cursor, limit=limit, wait=wait, for_input=True)
+
+
+def _running(entry: Entry) -> Run:
+    if entry.run is None or not entry.run.running:
+        raise NoRunningCommand(f"The command of shell_id {entry.run_id} has ended.", run_id=entry.run_id)
+    return entry.run
+
+
+def _result(call: Call, entry: Entry) -> RunResult:
+    return call.computer.store.result(entry, call.computer.state_of(entry.session_id))
+
+
+def _text(reading: Reading) -> str:
+    assert isinstance(reading.data, str)
+    return reading.data
+
+
+def _at_end(call: Call, entry: Entry, stream: Stream, cursor: int) -> bool:
+    log = call.computer.store.log(entry, stream)
+    ended = entry.run is None or not entry.run.running
+    return ended and (log is None or cursor >= log.size)
+
+
+def _reading_parts(result: ShellReadResult) -> list[str]:
+    dropped = f"{result.dropped} bytes before this were not kept" if result.dropped else ""
+    more = result.status is not RunStatus.RUNNING and not result.eof
+    return [dropped, f"more: shell_read from_cursor {result.next_cursor}" if more else ""]
+
+
+def _about(call: Call, entry: Entry, result: msgspec.Struct, body: str, cursor: int | None, *parts: str) -> Outcome:
+    """Return the outcome of a call about a command: `body`, and how the command stands."""
+    known = _result(call, entry)
+    running = known.status is RunStatus.RUNNING
+    advice = job_advice(entry.run_id, cursor, awaiting_input=known.awaiting_input) if running else None
+    text = with_footer(body, *ending_parts(known), seconds_text(known.duration), *parts, advice)
+    return Outcome(result=result, text=text, run_id=entry.run_id, running=running)

@@ -1,0 +1,203 @@
+"""Tools for the main shell: the persistent bash that one agent works in."""
+
+import asyncio
+from typing import Final
+
+from shelld_py.engine.news import start_of_last_line
+from shelld_py.engine.reading import Unfinished, read_output
+from shelld_py.engine.run import Run
+from shelld_py.engine.shell import Shell
+from shelld_py.engine.store import Entry
+from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
+from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, ShellState, StartupRequest, Stream
+from shelld_py.tools.models import DEFAULT_PIECE, Bash, BashInput, BashResult
+from shelld_py.tools.running import failed, needed_command, patience, shown, wait_for_run
+from shelld_py.tools.texts import bash_advice, ending_parts, run_text, seconds_text, with_footer
+from shelld_py.tools.tool import Call, Outcome
+
+_PATIENCE: Final = 45.0
+"""Seconds that a call waits unless it says otherwise: clients often give up after sixty."""
+_ANSWER_PATIENCE: Final = 10.0
+_TOLD_OF_COMMAND: Final = 80
+_RESTART: Final = 'bash {"restart": true} starts a fresh one'
+
+
+async def bash(arguments: Bash, call: Call) -> Outcome:
+    """Run a command in the main shell, which is started when it is first needed; or start a fresh one."""
+    if arguments.command is None and not arguments.restart:
+        raise InvalidRequest("bash needs the argument 'command', or 'restart': true.", argument="command")
+    command = None if arguments.command is None else needed_command(arguments.command)
+    shell = await _started(call, restart=arguments.restart)
+    if command is None:
+        return _restarted(shell)
+    before = _earlier_ending(call)
+    run = _submit(shell, command)
+    entry = call.computer.store.entry(run.run_id)
+    call.view.run_id, call.view.cursor = run.run_id, 0
+    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, _PATIENCE))
+    cursor = _seen_after(run)
+    result = await shown(call, entry)
+    if result.status is RunStatus.RUNNING:
+        call.view.cursor = cursor
+    else:
+        call.view.run_id = None
+    text = run_text(
+        result,
+        f"the shell has ended, {_RESTART}" if result.state is ShellState.UNRECOVERABLE else "",
+        before,
+        directory=result.working_directory,
+        advice=bash_advice(awaiting_input=result.awaiting_input),
+    )
+    return _outcome(result, result.stdout or "", text, restarted=arguments.restart)
+
+
+async def bash_input(arguments: BashInput, call: Call) -> Outcome:
+    """Type into the command that runs in the main shell, wait, and give what it has written since it was last seen."""
+    run = call.computer.main.run
+    if run is None:
+        return await _rest(call, typed=bool(arguments.text))
+    view = call.view
+    if view.run_id != run.run_id:
+        view.run_id, view.cursor = run.run_id, 0
+    if arguments.text:
+        text = arguments.text.encode("utf-8", "surrogateescape")
+        await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
+    default = _ANSWER_PATIENCE if arguments.text else _PATIENCE
+    entry = call.computer.store.entry(run.run_id)
+    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, default), started_here=False)
+    return await _news(call, entry)
+
+
+async def _started(call: Call, *, restart: bool) -> Shell:
+    """Return the main shell, started if need be; with `restart`, a fresh one."""
+    computer = call.computer
+    async with call.view.starting:
+        if computer.main.state is ShellState.AVAILABLE:
+            await computer.startup(StartupRequest())
+        elif restart:
+            await computer.recycle(computer.main)
+    return computer.main
+
+
+def _submit(shell: Shell, command: str) -> Run:
+    """Start a command. Where that cannot be, say what can be done."""
+    try:
+        return shell.submit(Command(text=command))
+    except ShellBusy as error:
+        run = shell.run
+        if run is None:
+            raise
+        said = (
+            run.command.text
+            if len(run.command.text) <= _TOLD_OF_COMMAND
+            else run.command.text[:_TOLD_OF_COMMAND] + "..."
+        )
+        detail = (
+            f"The command was not run: {said!r} is still going on in this shell, for {seconds_text(run.duration)}. "
+            f"{bash_advice(awaiting_input=run.awaiting_input)}."
+        )
+        raise ShellBusy(detail, **error.extra, run_id=run.run_id) from None
+    except ShellUnrecoverable as error:
+        raise ShellUnrecoverable(f"{error.detail} {_RESTART}.", **error.extra) from None
+
+
+def _earlier_ending(call: Call) -> str:
+    """Return what is to be told of a command that has ended since it was last seen; it counts as told then."""
+    view = call.view
+    entry = call.computer.store.find(view.run_id) if view.run_id else None
+    if entry is None or (entry.run is not None and entry.run.running):
+        return ""
+    result = call.computer.store.result(entry, ShellState.READY)
+    read_on = f'its output since: shell_read {{"shell_id": "{entry.run_id}", "from_cursor": {view.cursor}}}'
+    return f"the command before has ended: {', '.join(ending_parts(result))}; {read_on}"
+
+
+async def _rest(call: Call, *, typed: bool) -> Outcome:
+    """Return the rest of a command that has ended since it was last seen."""
+    view = call.view
+    entry = call.computer.store.find(view.run_id) if view.run_id else None
+    if entry is None:
+        raise NoRunningCommand(
+            "No command is running in this shell: bash runs one.", state=call.computer.main.state.value
+        )
+    return await _news(call, entry, "the command had ended, nothing was typed" if typed else "")
+
+
+async def _news(call: Call, entry: Entry, note: str = "") -> Outcome:
+    """Return what a command has written since it was last seen, and remember that it is seen now."""
+    computer, view = call.computer, call.view
+    log = computer.store.log(entry, Stream.STDOUT)
+    result = computer.store.result(entry, computer.main.state)
+    running = result.status is RunStatus.RUNNING
+    output, more = "", False
+    if log:
+        unfinished = Unfinished.END
+        if running:
+            unfinished = Unfinished.TAKE if result.awaiting_input else Unfinished.SHOW
+        reading = await asyncio.to_thread(read_output, log, view.cursor, DEFAULT_PIECE, OutputFormat.TEXT, unfinished)
+        assert isinstance(reading.data, str)
+        output, view.cursor = reading.data, reading.next_cursor
+        more = not running and reading.next_cursor < log.size
+    if not running and not more:
+        view.run_id = None
+    text = with_footer(
+        output,
+        *ending_parts(result),
+        seconds_text(result.duration),
+        result.working_directory,
+        note,
+        bash_advice(awaiting_input=result.awaiting_input) if running else None,
+        'more output: bash_input {"text": ""}' if more else None,
+    )
+    return _outcome(result, output, text)
+
+
+def _seen_after(run: Run) -> int:
+    """Return the cursor from which somebody who is shown all so far reads on."""
+    log = run.log(Stream.STDOUT)
+    if log is None:
+        return 0
+    return log.size if run.awaiting_input else start_of_last_line(log)
+
+
+def _patience(call: Call, milliseconds: int | None, default: float) -> float:
+    if milliseconds is not None:
+        return patience(call, milliseconds / 1000)
+    return patience(call, min(default, call.computer.settings.timeout.command))
+
+
+def _restarted(shell: Shell) -> Outcome:
+    result = BashResult(
+        output="",
+        exit_code=None,
+        signal=None,
+        status=None,
+        awaiting_input=False,
+        error=None,
+        working_directory=shell.working_directory,
+        duration=0.0,
+        run_id=None,
+        restarted=True,
+    )
+    return Outcome(result=result, text=with_footer("", "a fresh shell is ready", shell.working_directory))
+
+
+def _outcome(result: RunResult, output: str, text: str, *, restarted: bool = False) -> Outcome:
+    return Outcome(
+        result=BashResult(
+            output=output,
+            exit_code=result.exit_code,
+            signal=result.signal,
+            status=result.status,
+            awaiting_input=result.awaiting_input,
+            error=result.error,
+            working_directory=result.working_directory,
+            duration=result.duration,
+            run_id=result.run_id,
+            restarted=restarted,
+        ),
+        text=text,
+        run_id=result.run_id,
+        running=result.status is RunStatus.RUNNING,
+        is_error=failed(result),
+    )

@@ -1,0 +1,177 @@
+"""Calls as protocols make them, without HTTP: progress, cancellation, handing over."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from shelld_py.computer import Computer, Surroundings
+from shelld_py.config import Settings
+from shelld_py.engine import processes
+from shelld_py.models import RunStatus, ShellState
+from shelld_py.tools.catalogue import Toolbox
+from shelld_py.tools.tool import CallContext, Progress
+
+LOGGER = logging.getLogger("tests.tools.calls")
+
+Body = Callable[[Computer, Toolbox], Awaitable[None]]
+
+
+def with_toolbox(directory: Path, test: Body) -> None:
+    """Run `test` with the tools of a computer, and end it; no process of it may stay."""
+
+    async def body() -> None:
+        work = directory / "work"
+        work.mkdir()
+        surroundings = Surroundings(
+            environment={"PATH": os.environ["PATH"], "HOME": str(work)},
+            working_directory=str(work),
+            data_directory=directory / "data",
+            open_files=(1024, 4096),
+        )
+        computer = Computer(Settings(), surroundings, LOGGER)
+        for pid in processes.children(os.getpid()):
+            computer.reaper.own(pid)
+        before = set(processes.children(os.getpid()))
+        computer.open()
+        try:
+            async with asyncio.timeout(20):
+                await test(computer, Toolbox(computer))
+        finally:
+            await computer.end()
+        assert set(processes.children(os.getpid())) <= before
+
+    asyncio.run(body())
+
+
+async def started(computer: Computer, count: int = 1) -> None:
+    """Return when so many commands are running; the time is bounded by the test's own."""
+    while sum(entry.status is RunStatus.RUNNING for entry in computer.store.entries()) < count:
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("tool", ["bash", "run_shell_command", "execute_command", "shell_exec"])
+def test_progress_is_reported_while_a_command_runs(tmp_path: Path, tool: str) -> None:
+    """Once at the start, then at every interval, with the last line of output."""
+
+    async def test(_: Computer, toolbox: Toolbox) -> None:
+        seen: list[Progress] = []
+
+        async def tell(progress: Progress) -> None:
+            seen.append(progress)
+            if progress.last_line == "half way":
+                (tmp_path / "go").touch()
+
+        context = CallContext(on_progress=tell, progress_interval=0.05)
+        command = f"echo half way; until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo done"
+        outcome = await toolbox.call(tool, {"command": command}, context)
+        assert "half way\ndone\n" in outcome.text
+        assert {progress.run_id for progress in seen} == {outcome.run_id}
+        assert seen[-1].output_size == len("half way\n")
+        assert [progress.seconds for progress in seen] == sorted(progress.seconds for progress in seen)
+
+    with_toolbox(tmp_path, test)
+
+
+def test_cancelling_ends_the_command_and_keeps_the_shell(tmp_path: Path) -> None:
+    """The cancelled call has ended only when the command has, so the next one finds the shell ready."""
+
+    async def test(computer: Computer, toolbox: Toolbox) -> None:
+        context = CallContext(interrupt_on_cancel=True)
+        await toolbox.call("bash", {"command": "kept=1"})
+        call = asyncio.create_task(toolbox.call("bash", {"command": "sleep 60"}, context))
+        await started(computer)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert computer.main.state is ShellState.READY
+        assert computer.main.last_run is not None
+        assert computer.main.last_run.status is RunStatus.KILLED
+        assert (await toolbox.call("bash", {"command": "echo $kept"})).text.startswith("1\n")
+
+    with_toolbox(tmp_path, test)
+
+
+def test_cancelling_leaves_the_command_where_it_shall(tmp_path: Path) -> None:
+    async def test(computer: Computer, toolbox: Toolbox) -> None:
+        call = asyncio.create_task(toolbox.call("bash", {"command": "sleep 0.3; echo on"}))
+        await started(computer)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert computer.main.state is ShellState.BUSY
+        outcome = await toolbox.call("bash_input", {"text": ""})
+        assert outcome.text.startswith("on\n[exit code 0, ")
+
+    with_toolbox(tmp_path, test)
+
+
+def test_cancelling_a_wait_ends_nothing(tmp_path: Path) -> None:
+    """Only the call that has started a command ends it."""
+
+    async def test(computer: Computer, toolbox: Toolbox) -> None:
+        context = CallContext(interrupt_on_cancel=True)
+        await toolbox.call("bash", {"command": "sleep 60", "timeout_ms": 0})
+        started = await toolbox.call("shell_start", {"command": "sleep 60"})
+        waits = [
+            asyncio.create_task(toolbox.call("bash_input", {"text": ""}, context)),
+            asyncio.create_task(toolbox.call("shell_wait", {"shell_id": started.run_id}, context)),
+        ]
+        done, _ = await asyncio.wait(waits, timeout=0.1)
+        assert not done
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+        assert [entry.status for entry in computer.store.entries()] == 2 * [RunStatus.RUNNING]
+
+    with_toolbox(tmp_path, test)
+
+
+@pytest.mark.parametrize("tool", ["run_shell_command", "execute_command", "shell_exec", "shell_start"])
+def test_cancelling_while_the_shell_starts_leaves_nothing(tmp_path: Path, tool: str) -> None:
+    async def test(computer: Computer, toolbox: Toolbox) -> None:
+        context = CallContext(interrupt_on_cancel=True)
+        call = asyncio.create_task(toolbox.call(tool, {"command": "sleep 60"}, context))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while len(computer.shells()) > 1 or not computer.store.entries():
+            await asyncio.sleep(0.005)
+        (entry,) = computer.store.entries()
+        while entry.status is RunStatus.RUNNING:
+            await asyncio.sleep(0.005)
+        assert entry.status is RunStatus.KILLED
+
+    with_toolbox(tmp_path, test)
+
+
+def test_patience_hands_over_to_a_run(tmp_path: Path) -> None:
+    """Whatever the arguments want; shell_wait then goes on, as patiently."""
+
+    async def test(_: Computer, toolbox: Toolbox) -> None:
+        context = CallContext(patience=0.1)
+        outcome = await toolbox.call("shell_exec", {"command": "sleep 0.5; echo done", "timeout": 50}, context)
+        assert outcome.running
+        again = await toolbox.call("shell_wait", {"shell_id": outcome.run_id, "timeout": 50}, context)
+        assert again.running
+        last = await toolbox.call("shell_wait", {"shell_id": outcome.run_id})
+        assert (last.running, last.text.startswith("done\n[exit code 0, ")) == (False, True)
+
+    with_toolbox(tmp_path, test)
+
+
+def test_many_first_calls_of_bash_start_one_shell(tmp_path: Path) -> None:
+    """All but one find it busy, none finds it unstarted."""
+
+    async def test(computer: Computer, toolbox: Toolbox) -> None:
+        calls = [toolbox.call("bash", {"command": "sleep 0.2; echo $$"}) for _ in range(4)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(type(answer).__name__ for answer in answers) == ["Outcome"] + 3 * ["ShellBusy"]
+        assert computer.main.state is ShellState.READY
+
+    with_toolbox(tmp_path, test)
