@@ -59,18 +59,23 @@ class LimitWatch:
         """Look no more."""
         self._timer.cancel()
 
+    def last_look(self, *, processes_left: bool) -> tuple[Cause, str] | None:
+        """Return which limit is broken at the end of a command, or has been as the kernel's counters say.
+
+        The share of the CPU is left out: over a short time it says nothing.
+        """
+        counted = self._counted_breach()
+        if counted:
+            return counted
+        found = (self._size_breach(self._usage()) if processes_left else None) or self._disk_breach()
+        return (Cause.LIMIT, found) if found else None
+
     def _look(self) -> None:
-        breach = self.breach_by_counters() or self._breach()
+        breach = self._counted_breach() or self._sampled_breach()
         if breach:
             self._on_breach(*breach)
         else:
             self._timer = self._loop.call_later(self._limits.check_interval, self._look)
-
-    def breach_by_counters(self) -> tuple[Cause, str] | None:
-        """Return the limit that the kernel's counters say was broken since the beginning, however short it was."""
-        if not self._cgroup or not self._events_before:
-            return None
-        return counted_breach(self._limits, self._events_before, self._cgroup.events(), self._cgroup.peak())
 
     def _usage(self) -> processes.TreeUsage:
         if not self._cgroup:
@@ -79,29 +84,40 @@ class LimitWatch:
         memory = 0 if held or not self._limits.memory_mb else processes.tree_usage(self._pid).memory
         return processes.TreeUsage(self._cgroup.cpu_seconds(), memory, self._cgroup.processes())
 
-    def _breach(self) -> tuple[Cause, str] | None:
-        """Return what is exceeded, if anything is."""
-        found = self._sampled_breach()
+    def _counted_breach(self) -> tuple[Cause, str] | None:
+        if not self._cgroup or not self._events_before:
+            return None
+        return counted_breach(self._limits, self._events_before, self._cgroup.events(), self._cgroup.peak())
+
+    def _sampled_breach(self) -> tuple[Cause, str] | None:
+        usage = self._usage()
+        found = self._size_breach(usage) or self._cpu_breach(usage) or self._disk_breach()
         return (Cause.LIMIT, found) if found else None
 
-    def _sampled_breach(self) -> str | None:
-        limits = self._limits
-        usage = self._usage()
-        now = time.monotonic()
-        then, cpu_before = self._usage_before
-        self._usage_before = (now, usage.cpu_seconds)
-        percent = 100 * (usage.cpu_seconds - cpu_before) / max(now - then, 0.001)
-        memory = usage.memory / _MEBIBYTE
-        disk = (_disk_used(self._directory) - self._disk_before) / _MEBIBYTE
+    def _size_breach(self, usage: processes.TreeUsage) -> str | None:
+        limits, memory = self._limits, usage.memory / _MEBIBYTE
         if 0 < limits.processes < usage.processes:
             return f"limits.processes is {limits.processes}, but the shell and what it started are {usage.processes}"
         if 0 < limits.memory_mb < memory:
             return f"limits.memory_mb is {limits.memory_mb:g}, but {memory:.1f} MB are resident"
-        if 0 < limits.cpu_percent < percent:
+        return None
+
+    def _cpu_breach(self, usage: processes.TreeUsage) -> str | None:
+        now = time.monotonic()
+        then, cpu_before = self._usage_before
+        self._usage_before = (now, usage.cpu_seconds)
+        percent = 100 * (usage.cpu_seconds - cpu_before) / max(now - then, 0.001)
+        if 0 < self._limits.cpu_percent < percent:
             period = format_duration(round(now - then, 1))
-            return f"limits.cpu_percent is {limits.cpu_percent:g}, but {percent:.0f} % were used over {period}"
-        if 0 < limits.disk_mb < disk:
-            return f"limits.disk_mb is {limits.disk_mb:g}, but the file system has grown by {disk:.1f} MB"
+            return f"limits.cpu_percent is {self._limits.cpu_percent:g}, but {percent:.0f} % were used over {period}"
+        return None
+
+    def _disk_breach(self) -> str | None:
+        if not self._limits.disk_mb:
+            return None
+        grown = (_disk_used(self._directory) - self._disk_before) / _MEBIBYTE
+        if grown > self._limits.disk_mb:
+            return f"limits.disk_mb is {self._limits.disk_mb:g}, but the file system has grown by {grown:.1f} MB"
         return None
 
 

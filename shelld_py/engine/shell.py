@@ -411,8 +411,10 @@ class Shell:
                 environment=run.command.environment,
                 stdin=run.command.stdin,
             )
-            breach = limit_watch.breach_by_counters() if limit_watch else None
-            if breach:
+            processes_left = not outcome.death and bash.has_children()
+            breach = limit_watch.last_look(processes_left=processes_left) if limit_watch else None
+            if breach and not self._stopping:
+                account.take()
                 self._doom(run, *breach)
             if run.ends_shell:
                 await bash.end()
@@ -444,7 +446,7 @@ class Shell:
         if not self._stopping:
             self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
         run.finish(ending)
-        if run.ends_shell:
+        if run.ends_shell and not self._stopping:
             self._context.on_breach(self.session_id)
         await store.seal(run, self.state)
         self._release_lingering([item for item in self._lingering if not item.alive()])

@@ -414,7 +414,8 @@ def test_the_example_of_the_contract_is_legal(tmp_path: Path) -> None:
             elif isinstance(value, tuple):
                 lines.append(f"{key} = {list(value)}")
             else:
-                lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {value}")
+                shown = str(value).lower() if isinstance(value, bool) else value
+                lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {shown}")
     text = "\n".join(lines)
     assert len(tomllib.loads(text)) == 8
     assert load_text(tmp_path, text) == settings
