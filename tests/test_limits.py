@@ -165,14 +165,14 @@ def test_a_command_that_makes_cgroups_of_its_own(limited: RunningDaemon) -> None
 @pytest.mark.parametrize("way", WAYS)
 def test_cpu(tmp_path: Path, way: str) -> None:
     """A spinner is killed, in whatever session it is; the CPU time that it used is told."""
-    options = QUICK | prepared(way) | {"limits__cpu_percent": "25", "limits__check_interval": "400ms"}
+    options = QUICK | prepared(way) | {"limits__cpu_percent": "30", "limits__check_interval": "400ms"}
     with running_daemon(tmp_path, **options) as daemon:
         daemon.fresh()
         result = daemon.run("(setsid sh -c 'while :; do :; done' &); sleep 4728", timeout=20)
         used = result["usage"]["cpu_seconds"]
         assert 0.1 <= used <= 1.5 * result["duration"], result
         check_broken(daemon, result, "limit", "cpu_percent", "4728")
-        idle = daemon.run("sleep 1", timeout=20)
+        idle = daemon.run("read -t 1", timeout=20, on_input="wait")
         assert (idle["status"], idle["usage"]["cpu_seconds"] < 0.5) == ("completed", True)
         assert len(cgroups_below(daemon)) == (way == "cgroups")
         daemon.process.send_signal(signal.SIGTERM)
@@ -239,21 +239,27 @@ def test_a_daemon_in_a_delegated_cgroup(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_what_a_killed_daemon_has_left(tmp_path: Path) -> None:
-    """The next one in the same cgroup ends what still runs there and removes the cgroups."""
+    """The next one in the same cgroup ends what still runs there and removes the cgroups; those in use it leaves."""
     options = QUICK | {"limits__cpu_percent": "500"}
     with cgroups.cgroup() as own:
         with cgroups.inside(own), running_daemon(tmp_path / "first", **options) as first:
             first.fresh()
             first.run("setsid sleep 4732 & disown")
-            assert processes_with("4732")
+            wait_for(lambda: processes_with("4732"))
+            first.client.close()
             first.process.kill()
             first.process.wait()
-        assert [entry.name for entry in os.scandir(own) if entry.is_dir()]
-        with cgroups.inside(own), running_daemon(tmp_path / "second", **options) as second:
-            assert "which an earlier daemon has left" in second.log.read_text()
+        (left,) = [Path(entry.path) for entry in os.scandir(own) if entry.is_dir()]
+        leaf = left / "daemon"
+        with cgroups.inside(leaf if leaf.exists() else own), running_daemon(tmp_path / "second", **options) as second:
+            assert f"removed {left}, which an earlier daemon has left" in second.log.read_text()
+            assert held(second)
+            assert not left.exists()
             assert not processes_with("4732")
             with running_daemon(tmp_path / "third", **options) as third:
-                assert "which an earlier daemon has left" not in third.log.read_text(), "the second one lives"
+                assert "which an earlier daemon has left" not in third.log.read_text()
+                second.fresh()
+                assert second.run("echo works")["stdout"] == "works\n"
         assert [entry.name for entry in os.scandir(own) if entry.is_dir()] == []
 
 

@@ -22,7 +22,8 @@ What tells that OWN is ours
     a cgroup whose files belong to the daemon's user, who is not root, has been given to that user.
 
 What is left behind by a daemon that was killed
-    Its directory is not locked any more. The next daemon that is started in OWN kills what lives there and removes it.
+    Its directory is not locked any more. The next daemon that is started in OWN, or in the leaf (by a supervisor that
+    was moved there), kills what else lives there and removes it.
 """
 
 import contextlib
@@ -179,20 +180,21 @@ class Cgroups:
         """Make a part of `place` the daemon's. Raises `CgroupsUnavailable`."""
         if place is None:
             raise CgroupsUnavailable("no hierarchy of version 2 is mounted")
-        reason = _refusal(place)
+        own = _outside_of_a_stale_leaf(place.directory)
+        reason = _refusal(own, place.top)
         if reason:
-            raise CgroupsUnavailable(f"{place.directory}: {reason}")
-        for left in remove_stale(place.directory):
-            logger.info("cgroups: removed %s, which an earlier daemon has left", left)
-        cgroups = cls(place.directory)
+            raise CgroupsUnavailable(f"{own}: {reason}")
+        cgroups = cls(own)
         try:
-            cgroups._set_up()
+            cgroups._set_up(place.directory)
         except OSError as error:
             cgroups.close()
-            raise CgroupsUnavailable(f"{error.filename or place.directory}: {error.strerror}") from None
+            raise CgroupsUnavailable(f"{error.filename or own}: {error.strerror}") from None
         except CgroupsUnavailable:
             cgroups.close()
             raise
+        for left in remove_stale(own):
+            logger.info("cgroups: removed %s, which an earlier daemon has left", left)
         return cgroups
 
     def create(self) -> ShellCgroup:
@@ -221,15 +223,18 @@ class Cgroups:
             os.close(self._lock)
             self._lock = -1
 
-    def _set_up(self) -> None:
+    def _set_up(self, start: Path) -> None:
+        """Make what is to be made; `start` is where the daemon is: in its own cgroup, or in a leaf that is stale."""
         self.directory.mkdir()
         self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         offered = _words(self._own / "cgroup.controllers")
         wanted = [name for name in CONTROLLERS if name in offered]
         missing = [name for name in wanted if name not in _words(self._own / "cgroup.subtree_control")]
-        if missing and not is_root(self._own):
-            self._leave_own()
+        if (missing and not is_root(self._own)) or start != self._own:
+            self._move_to_leaf(start)
+        if start != self._own:
+            self._enabled += wanted
         for name in missing:
             _write(self._own / "cgroup.subtree_control", f"+{name}")
             self._enabled.append(name)
@@ -237,15 +242,16 @@ class Cgroups:
             _write(self.directory / "cgroup.subtree_control", f"+{name}")
         self.controllers = frozenset(wanted)
 
-    def _leave_own(self) -> None:
-        """Move the daemon, and those it descends from, out of its own cgroup and into a leaf."""
+    def _move_to_leaf(self, start: Path) -> None:
+        """Move the daemon, and those it descends from, out of where they are and into a leaf."""
+        lineage = _lineage(os.getpid())
         present = pids_in(self._own)
-        others = sorted(present - _lineage(os.getpid()))
+        others = sorted(present - lineage)
         if others:
             raise CgroupsUnavailable(f"{self._own}: other processes live there: {', '.join(map(str, others[:5]))}")
         leaf = self.directory / _LEAF
         leaf.mkdir()
-        for pid in present:
+        for pid in present | (pids_in(start) & lineage):
             _write(leaf / "cgroup.procs", str(pid))
 
 
@@ -282,9 +288,23 @@ def _remove_unlocked(directory: Path) -> bool:
         os.close(lock)
 
 
-def _refusal(place: Place) -> str | None:
-    """Return why the cgroup is not the daemon's to divide; None where it is."""
-    own = place.directory
+def _outside_of_a_stale_leaf(start: Path) -> Path:
+    """Return what an earlier daemon, which is gone, had as its own, where `start` is the leaf that it made."""
+    made = start.parent
+    if start.name != _LEAF or not made.name.startswith(_PREFIX):
+        return start
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return start
+    finally:
+        os.close(lock)
+    return made.parent
+
+
+def _refusal(own: Path, top: Path) -> str | None:
+    """Return why the cgroup `own` is not the daemon's to divide; None where it is. `top` is what is mounted."""
     if not (own / "cgroup.procs").exists():
         return "it is not visible here"
     if not os.access(own, os.W_OK) or not os.access(own / "cgroup.procs", os.W_OK):
@@ -292,7 +312,7 @@ def _refusal(place: Place) -> str | None:
     if is_root(own):
         return "it is systemd's" if _BOOTED_BY_SYSTEMD.exists() else None
     user = os.getuid()
-    if own == place.top or _marked_as_delegated(own) or (user and own.stat().st_uid == user):
+    if own == top or _marked_as_delegated(own) or (user and own.stat().st_uid == user):
         return None
     return "it was not delegated to the daemon (for a service of systemd: Delegate=yes)"
 
