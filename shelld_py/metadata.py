@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import pwd
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -19,6 +20,8 @@ from shelld_py.engine import hierarchies
 _MEBIBYTE: Final = 1024 * 1024
 _VERSION_TIMEOUT: Final = 5.0
 _QUOTA_WORDS: Final = 2
+_ESCAPED: Final = re.compile(r"\\([$`])")
+"""What os-release(5) escapes in double quotes and `shlex` leaves escaped."""
 _CPU_VARIABLES: Final = (
     "CARGO_BUILD_JOBS",
     "CMAKE_BUILD_PARALLEL_LEVEL",
@@ -38,7 +41,7 @@ def operating_system(os_release: str) -> str:
         name, separator, value = line.strip().partition("=")
         if separator and not name.startswith("#"):
             with contextlib.suppress(ValueError):
-                fields[name] = " ".join(shlex.split(value))
+                fields[name] = _ESCAPED.sub(r"\1", " ".join(shlex.split(value)))
     if fields.get("PRETTY_NAME"):
         return fields["PRETTY_NAME"]
     named = " ".join(fields[name] for name in ("NAME", "VERSION_ID") if fields.get(name))

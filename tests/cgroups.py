@@ -77,3 +77,27 @@ def inside(directory: Path) -> Iterator[None]:
         yield
     finally:
         (before / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@contextlib.contextmanager
+def half_a_cpu() -> Iterator[None]:
+    """Have processes that are started meanwhile begin with a quota of half a CPU, in whichever version there is."""
+    place = hierarchies.version_1("cpu")
+    if place is None or os.getuid():
+        with cgroup("cpu") as made:
+            (made / "cpu.max").write_text("50000 100000")
+            with inside(made):
+                yield
+        return
+    made = place.directory / f"test-{secrets.token_hex(4)}"
+    made.mkdir()
+    try:
+        (made / "cpu.cfs_quota_us").write_text("50000")
+        (made / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (place.directory / "cgroup.procs").write_text(str(os.getpid()))
+        deadline = time.monotonic() + 5
+        while pids_in(made) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        made.rmdir()

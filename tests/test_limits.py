@@ -314,6 +314,18 @@ def test_who_is_killed_first(tmp_path: Path) -> None:
         assert int((tmp_path / "hook").read_text()) == before
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("wanted", [True, False])
+def test_tools_know_a_quota(tmp_path: Path, wanted: bool) -> None:
+    """With half a CPU, tools take one, unless they were told otherwise; /metadata says what the quota is."""
+    options = {"shell__cpu_variables": str(wanted).lower(), "shell__environment__GOMAXPROCS": "7"}
+    with cgroups.half_a_cpu(), running_daemon(tmp_path, **options) as daemon:
+        assert daemon.json("GET", "/metadata")["cpus"] == 0.5
+        daemon.fresh()
+        seen = daemon.run("echo ${CARGO_BUILD_JOBS-none} ${GOMAXPROCS-none}; nproc")["stdout"]
+        assert seen == ("1 7\n1\n" if wanted else f"none 7\n{len(os.sched_getaffinity(0))}\n")
+
+
 def test_nothing_is_looked_at_while_no_command_runs(tmp_path: Path) -> None:
     """A daemon with limits does not wake up at rest."""
     options = {"limits__check_interval": "10ms", "limits__processes": "100", "limits__cgroups": "off"}
