@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import RunningDaemon, alive, processes_with, running_daemon, wait_for
+from tests.daemons import RunningDaemon, alive, running_daemon, wait_for
 
 ROOT = Path(__file__).parent.parent
 QUICK = {"limits__check_interval": "100ms", "timeout__kill": "300ms"}

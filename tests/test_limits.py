@@ -22,7 +22,7 @@ QUICK = {"limits__check_interval": "100ms", "timeout__kill": "300ms"}
 ALLOCATE = "python3 -c 'import time; x = b\"x\" * ({} << 20); time.sleep({})'"
 CAP_SYS_RESOURCE = 24
 WAYS = ["sampled", "cgroups"]
-LIMITS = {"limits__memory_mb": "100", "limits__processes": "30", "limits__disk_mb": "20"}
+LIMITS = {"limits__memory_mb": "100", "limits__processes": "30"}
 
 
 def prepared(way: str, *controllers: str) -> dict[str, str]:
@@ -35,7 +35,7 @@ def prepared(way: str, *controllers: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module", params=WAYS)
 def shared_limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    """A daemon with limits on memory, processes and disk, for each way."""
+    """A daemon with limits on memory and processes, for each way."""
     options = QUICK | LIMITS | prepared(request.param, "memory", "pids")
     with running_daemon(tmp_path_factory.mktemp("limited"), **options) as daemon:
         assert ("limits: in cgroups below" in daemon.log.read_text()) == (request.param == "cgroups")
@@ -118,14 +118,14 @@ def test_processes_that_a_quick_command_leaves(limited: RunningDaemon) -> None:
     check_broken(limited, result | {"signal": 9}, "limit", "processes", "4736.5")
 
 
-def test_disk(limited: RunningDaemon) -> None:
+def test_disk(tmp_path: Path) -> None:
     """What fills more of the working directory's file system than allowed is killed."""
-    result = limited.run("head -c 60M /dev/zero >filler; sync filler; sleep 4725", timeout=20)
-    limited.fresh()
-    limited.run("rm -f filler")
-    limited.client.post("/recycle")
-    assert "limits.disk_mb is 20, but the file system has grown by " in result["error"]
-    assert (result["status"], result["cause"], result["state"]) == ("killed", "limit", "unrecoverable")
+    with running_daemon(tmp_path, **QUICK, limits__disk_mb="20") as daemon:
+        daemon.fresh()
+        result = daemon.run("head -c 60M /dev/zero >filler; sync filler; sleep 4725", timeout=20)
+        (tmp_path / "work/filler").unlink(missing_ok=True)
+        assert "limits.disk_mb is 20, but the file system has grown by " in result["error"]
+        check_broken(daemon, result, "limit", "disk_mb", "4725")
 
 
 def test_a_session_that_breaks_a_limit_is_closed(limited: RunningDaemon) -> None:
@@ -165,15 +165,13 @@ def test_a_command_that_makes_cgroups_of_its_own(limited: RunningDaemon) -> None
 @pytest.mark.parametrize("way", WAYS)
 def test_cpu(tmp_path: Path, way: str) -> None:
     """A spinner is killed, in whatever session it is; the CPU time that it used is told."""
-    options = QUICK | prepared(way) | {"limits__cpu_percent": "30", "limits__check_interval": "400ms"}
+    options = QUICK | prepared(way) | {"limits__cpu_percent": "30", "limits__check_interval": "200ms"}
     with running_daemon(tmp_path, **options) as daemon:
         daemon.fresh()
         result = daemon.run("(setsid sh -c 'while :; do :; done' &); sleep 4728", timeout=20)
         used = result["usage"]["cpu_seconds"]
-        assert 0.1 <= used <= 1.5 * result["duration"], result
+        assert 0.05 <= used <= 1.5 * result["duration"], result
         check_broken(daemon, result, "limit", "cpu_percent", "4728")
-        idle = daemon.run("read -t 1", timeout=20, on_input="wait")
-        assert (idle["status"], idle["usage"]["cpu_seconds"] < 0.5) == ("completed", True)
         assert len(cgroups_below(daemon)) == (way == "cgroups")
         daemon.process.send_signal(signal.SIGTERM)
         daemon.process.wait(20)
@@ -182,41 +180,39 @@ def test_cpu(tmp_path: Path, way: str) -> None:
 
 def test_a_lifetime(tmp_path: Path) -> None:
     """A command that outlives it is interrupted, then killed, and takes its shell with it, as with any limit."""
-    with running_daemon(tmp_path, timeout__command_lifetime="400ms", timeout__kill="300ms") as daemon:
+    with running_daemon(tmp_path, timeout__command_lifetime="300ms", timeout__kill="200ms") as daemon:
         daemon.fresh()
         result = daemon.run("sh -c 'trap \"echo cleaned; exit 7\" INT; sleep 4729 & wait'", timeout=10)
         assert (result["status"], result["cause"], result["stdout"]) == ("killed", "lifetime", "cleaned\n"), result
-        assert result["error"] == "Killed: it ran longer than timeout.command_lifetime, which is 400ms."
+        assert result["error"] == "Killed: it ran longer than timeout.command_lifetime, which is 300ms."
         assert (result["state"], daemon.state()) == ("unrecoverable", "unrecoverable")
         assert (result["usage"]["processes_left"], result["background_pids"]) == (0, [])
         wait_for(lambda: not processes_with("4729"))
         daemon.fresh()
         assert daemon.run("echo works")["stdout"] == "works\n"
         session_id = daemon.client.post("/sessions").json()["session_id"]
-        stubborn = "trap '' INT; while :; do sleep 4730; done"
+        stubborn = "sh -c \"trap '' INT; while :; do sleep 4730; done\""
         result = daemon.json("POST", f"/sessions/{session_id}/run", json={"command": stubborn, "timeout": 10})
         assert (result["status"], result["cause"]) == ("killed", "lifetime"), result
         wait_for(lambda: daemon.client.get(f"/sessions/{session_id}").status_code == 404)
         wait_for(lambda: not processes_with("4730"))
 
 
-def test_usage_of_runs_that_break_no_limit(tmp_path: Path) -> None:
+def test_usage_of_runs_that_break_no_limit(daemon: RunningDaemon) -> None:
     """CPU time counts what was waited for and what is left; memory is the processes' together; what is left counts."""
-    with running_daemon(tmp_path) as daemon:
-        daemon.fresh()
-        spin = "timeout 0.4 sh -c 'while :; do :; done'"
-        waited = daemon.run(spin)["usage"]
-        assert 0.1 <= waited["cpu_seconds"] <= 0.6
-        left = daemon.run("sh -c 'while :; do :; done' & sleep 0.5; echo on")
-        assert left["usage"]["processes_left"] == len(left["background_pids"]) == 1
-        assert 0.1 <= left["usage"]["cpu_seconds"] <= 0.8
-        later = daemon.run("sleep 0.3")["usage"]
-        assert later["cpu_seconds"] < 0.1, "what an earlier run has left is not this one's"
-        daemon.fresh()
-        both = " & ".join([ALLOCATE.format(40, 0.8)] * 2)
-        assert 80 < daemon.run(f"{both} & wait")["usage"]["peak_memory_mb"] < 200
-        crashed = daemon.run("for i in {1..200000}; do :; done; kill -9 $$")
-        assert (crashed["cause"], crashed["usage"]["cpu_seconds"] > 0.05) == ("shell_crashed", True)
+    spin = "timeout 0.3 sh -c 'while :; do :; done'"
+    waited = daemon.run(spin)["usage"]
+    assert 0.05 <= waited["cpu_seconds"] <= 0.6
+    left = daemon.run("sh -c 'while :; do :; done' & sleep 0.3; echo on")
+    assert left["usage"]["processes_left"] == len(left["background_pids"]) == 1
+    assert 0.05 <= left["usage"]["cpu_seconds"] <= 0.8
+    later = daemon.run("sleep 0.2")["usage"]
+    assert later["cpu_seconds"] < 0.1, "what an earlier run has left is not this one's"
+    daemon.fresh()
+    both = " & ".join([ALLOCATE.format(40, 0.6)] * 2)
+    assert 80 < daemon.run(f"{both} & wait")["usage"]["peak_memory_mb"] < 200
+    crashed = daemon.run("for i in {1..100000}; do :; done; kill -9 $$")
+    assert (crashed["cause"], crashed["usage"]["cpu_seconds"] > 0.05) == ("shell_crashed", True)
 
 
 @pytest.mark.root
@@ -281,6 +277,24 @@ def test_a_cgroup_that_was_not_delegated(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_cgroups_that_somebody_has_removed(tmp_path: Path) -> None:
+    """Shells start all the same, and their limits are sampled."""
+    with (
+        cgroups.cgroup() as own,
+        cgroups.inside(own),
+        running_daemon(tmp_path, **QUICK, limits__cpu_percent="900", limits__processes="30") as daemon,
+    ):
+        assert held(daemon), daemon.log.read_text()
+        (made,) = [Path(entry.path) for entry in os.scandir(own) if entry.is_dir()]
+        if (made / "daemon").exists():
+            pytest.skip("the daemon itself lives there")
+        made.rmdir()
+        daemon.fresh()
+        assert "limits: sampled for this shell, for it has no cgroup" in daemon.log.read_text()
+        assert daemon.run("for i in {1..3000}; do sleep 4737.5 & done; wait", timeout=20)["cause"] == "limit"
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("limit", [{}, {"limits__cpu_percent": "900"}], ids=["no cgroups", "cgroups"])
 def test_memory_that_the_machine_lacks(tmp_path: Path, limit: dict[str, str]) -> None:
     """Where no limit of the daemon's is at work, the shell lives on, and the kernel's counter tells the cause."""
@@ -338,5 +352,5 @@ def test_nothing_is_looked_at_while_no_command_runs(tmp_path: Path) -> None:
             return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
 
         before = switches()
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert switches() - before < 10

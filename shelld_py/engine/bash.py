@@ -98,13 +98,15 @@ class Confinement:
     """The soft RLIMIT_NPROC."""
     oom_score_adj: int | None = None
     cgroup: ShellCgroup | None = None
+    """Entered if it can be: whoever needs to know asks it (`holds`)."""
 
     def enter(self) -> None:
         """Bind this process: called between fork and execve. Raises `OSError`."""
         if self.cgroup:
-            entrance = os.open(self.cgroup.entrance, os.O_WRONLY | os.O_CLOEXEC)
-            os.write(entrance, b"0")
-            os.close(entrance)
+            with contextlib.suppress(OSError):
+                entrance = os.open(self.cgroup.entrance, os.O_WRONLY | os.O_CLOEXEC)
+                os.write(entrance, b"0")
+                os.close(entrance)
         if self.oom_score_adj is not None:
             oom.set_adjustment(self.oom_score_adj)
         resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)

@@ -331,6 +331,9 @@ class Shell:
         except BaseException:
             await self._remove_cgroup()
             raise
+        if cgroup and not cgroup.holds(bash.pid):
+            context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
+            await self._remove_cgroup()
         stat = processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
