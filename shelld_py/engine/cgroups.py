@@ -51,6 +51,7 @@ _ATTRIBUTES: Final = ("user.delegate", "trusted.delegate")
 _MICROSECONDS: Final = 1e6
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.002
+_PAGE: Final = 4096
 
 
 class CgroupsUnavailable(Exception):
@@ -75,7 +76,8 @@ class ShellCgroup:
     def __init__(self, directory: Path, controllers: Iterable[str]) -> None:
         self.directory = directory
         self.controllers = frozenset(controllers)
-        self._peak = -1
+        self._files: dict[str, int] = {}
+        """Descriptors of files that have been read: reading again is much quicker than opening."""
         self._peak_before: int | None = None
         """memory.peak when the run began; None where the kernel counts from there (Linux 6.12)."""
 
@@ -107,36 +109,30 @@ class ShellCgroup:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time used here, that of ended processes included."""
-        return _table(self.directory / "cpu.stat").get("usage_usec", 0) / _MICROSECONDS
+        return self._table("cpu.stat").get("usage_usec", 0) / _MICROSECONDS
 
     def memory(self) -> int | None:
         """Return the bytes in use; page cache and the kernel's own count. None without the controller."""
-        return _number(self.directory / "memory.current")
+        return self._number("memory.current")
 
     def begin_peak(self) -> None:
         """Measure the peak of the memory in use from now on, as far as the kernel can."""
-        if self._peak < 0:
-            file = self.directory / "memory.peak"
-            for mode in (os.O_RDWR, os.O_RDONLY):
-                with contextlib.suppress(OSError):
-                    self._peak = os.open(file, mode | os.O_CLOEXEC)
-                    break
         self._peak_before = None
         try:
-            os.pwrite(self._peak, b"0", 0)
+            os.pwrite(self._file("memory.peak", os.O_RDWR), b"0", 0)
         except OSError:
-            self._peak_before = self._read_peak()
+            self._peak_before = self._number("memory.peak")
 
     def peak(self) -> int | None:
         """Return the most bytes in use since `begin_peak`; None where the kernel does not know."""
-        peak = self._read_peak()
+        peak = self._number("memory.peak")
         if peak is None or self._peak_before is None:
             return peak
         return peak if peak > self._peak_before else None
 
     def events(self) -> Events:
         """Return what has happened so far, here and below."""
-        memory, tasks = _table(self.directory / "memory.events"), _table(self.directory / "pids.events")
+        memory, tasks = self._table("memory.events"), self._table("pids.events")
         return Events(memory.get("oom_kill", 0), memory.get("oom", 0), tasks.get("max", 0))
 
     def kill(self) -> bool:
@@ -149,18 +145,41 @@ class ShellCgroup:
 
     def remove(self) -> bool:
         """Remove it, and what was made below it. Returns whether it is gone: it is not while anything lives there."""
-        if self._peak >= 0:
-            os.close(self._peak)
-            self._peak = -1
+        for descriptor in self._files.values():
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._files.clear()
         return _remove(self.directory)
 
     def _write(self, name: str, value: str) -> None:
         _write(self.directory / name, value)
 
-    def _read_peak(self) -> int | None:
-        with contextlib.suppress(OSError, ValueError):
-            return int(os.pread(self._peak, 64, 0))
-        return None
+    def _file(self, name: str, mode: int = os.O_RDONLY) -> int:
+        """Return a descriptor of a file, kept until the end; -1 where there is none. What cannot be written is read."""
+        if name not in self._files:
+            self._files[name] = -1
+            for attempt in dict.fromkeys((mode, os.O_RDONLY)):
+                with contextlib.suppress(OSError):
+                    self._files[name] = os.open(f"{self.directory}/{name}", attempt | os.O_CLOEXEC)
+                    break
+        return self._files[name]
+
+    def _words(self, name: str) -> list[bytes]:
+        descriptor = self._file(name)
+        if descriptor < 0:
+            return []
+        with contextlib.suppress(OSError):
+            return os.pread(descriptor, _PAGE, 0).split()
+        return []
+
+    def _number(self, name: str) -> int | None:
+        words = self._words(name)
+        return int(words[0]) if words and words[0].isdigit() else None
+
+    def _table(self, name: str) -> dict[str, int]:
+        """Return a file of lines `NAME NUMBER`."""
+        words = self._words(name)
+        return {key.decode(): int(value) for key, value in zip(words[::2], words[1::2], strict=False)}
 
 
 class Cgroups:
@@ -385,14 +404,3 @@ def _words(file: Path) -> list[str]:
     with contextlib.suppress(OSError):
         return file.read_text(encoding="ascii").split()
     return []
-
-
-def _number(file: Path) -> int | None:
-    words = _words(file)
-    return int(words[0]) if words and words[0].isdecimal() else None
-
-
-def _table(file: Path) -> dict[str, int]:
-    """Return a file of lines `NAME NUMBER`."""
-    words = _words(file)
-    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdecimal()}

@@ -51,7 +51,7 @@ class LimitWatch:
         self._on_breach = on_breach
         self._directory = directory
         self._disk_before = _disk_used(directory)
-        self._usage_before = (time.monotonic(), self._usage().cpu_seconds)
+        self._usage_before = (time.monotonic(), self._cpu_seconds())
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(limits.check_interval, self._look)
 
@@ -76,6 +76,9 @@ class LimitWatch:
             self._on_breach(*breach)
         else:
             self._timer = self._loop.call_later(self._limits.check_interval, self._look)
+
+    def _cpu_seconds(self) -> float:
+        return self._cgroup.cpu_seconds() if self._cgroup else processes.tree_usage(self._pid).cpu_seconds
 
     def _usage(self) -> processes.TreeUsage:
         if not self._cgroup:

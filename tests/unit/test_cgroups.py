@@ -146,7 +146,7 @@ def test_the_peak_of_an_older_kernel(tmp_path: Path) -> None:
     peak = tmp_path / "memory.peak"
     peak.write_text("5000\n")
     cgroup = ShellCgroup(tmp_path, ["memory"])
-    cgroup._peak = os.open(peak, os.O_RDONLY)
+    cgroup._files["memory.peak"] = os.open(peak, os.O_RDONLY)
     cgroup.begin_peak()
     assert cgroup.peak() is None
     peak.write_text("6000\n")
