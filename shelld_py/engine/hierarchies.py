@@ -62,7 +62,9 @@ def _place(proc: Path, kind: str, controller: str | None) -> Place | None:
             continue
         top = Path(mount.point)
         inside = os.path.relpath(path, mount.root)
-        return None if inside.startswith("..") else Place(top / inside, top)
+        # `/..` is what lies outside of the cgroup namespace: which directory that is, it does not tell.
+        if ".." not in [*path.split("/"), *mount.root.split("/"), *inside.split("/")]:
+            return Place(top / inside, top)
     return None
 
 
