@@ -17,6 +17,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from shelld_py.config import Settings
+from shelld_py.engine import hierarchies, oom
+from shelld_py.engine.cgroups import Cgroups, CgroupsUnavailable, ShellCgroup
+from shelld_py.engine.limits import confine, limits_for_cgroups
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Run
 from shelld_py.engine.sessions import Sessions
@@ -28,6 +31,7 @@ from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.metadata import (
     Metadata,
+    cpu_variables,
     operating_system,
     read_os_release,
     shell_version,
@@ -52,6 +56,8 @@ class Surroundings:
     working_directory: str
     data_directory: Path
     open_files: tuple[int, int]
+    oom_score_adj: int | None = None
+    """What the daemon was started with; None where the kernel has no such thing."""
 
 
 class Computer:
@@ -68,7 +74,11 @@ class Computer:
             directory=surroundings.working_directory,
             reaper=self.reaper,
             logger=logger,
+            oom_score_adj=surroundings.oom_score_adj,
         )
+        self._logger = logger
+        self._kill_counter = oom.KillCounter()
+        self._cgroups: Cgroups | None = None
         base = settings.files.base_directory or surroundings.working_directory
         self._open_files = partial(
             FileService,
@@ -80,7 +90,10 @@ class Computer:
         self._cleaning: asyncio.Task[None] | None = None
         self._context = ShellContext(
             settings=settings.shell,
-            environment=surroundings.environment,
+            environment={
+                **(cpu_variables(usable_cpus()) if settings.shell.cpu_variables else {}),
+                **surroundings.environment,
+            },
             directory=surroundings.working_directory,
             log_directory=surroundings.data_directory,
             log_max=settings.output.log_max,
@@ -89,6 +102,9 @@ class Computer:
             limits=settings.limits,
             on_breach=self._limit_broken,
             open_files=surroundings.open_files,
+            oom_score_adj=None if surroundings.oom_score_adj is None else oom.raised(surroundings.oom_score_adj),
+            make_cgroup=self._make_cgroup,
+            kill_counter=self._kill_counter,
             store=self.store,
             reaper=self.reaper,
             logger=logger,
@@ -125,6 +141,43 @@ class Computer:
         self.store.open()
         self.files = self._open_files()
         self._cleaning = asyncio.get_running_loop().create_task(self.files.keep_clean())
+
+    def take_cgroups(self) -> None:
+        """Have the kernel hold the limits of shells, where a limit needs it and the system lets us."""
+        limits = self.settings.limits
+        if not limits_for_cgroups(limits):
+            return
+        try:
+            self._cgroups = Cgroups.take(hierarchies.unified(), self._logger)
+        except CgroupsUnavailable as reason:
+            self._logger.info("limits: sampled, for there are no cgroups: %s", reason)
+            return
+        needed = {"memory": limits.memory_mb, "pids": limits.processes}
+        missing = [name for name, limit in needed.items() if limit and name not in self._cgroups.controllers]
+        lacking = f", without the controllers {', '.join(missing)}: those limits are sampled" if missing else ""
+        self._logger.info("limits: in cgroups below %s%s", self._cgroups.directory, lacking)
+
+    def release_cgroups(self) -> None:
+        """Remove the cgroups, and kill what is left there."""
+        if self._cgroups:
+            self._cgroups.close()
+            self._cgroups = None
+
+    def _make_cgroup(self) -> ShellCgroup | None:
+        if self._cgroups is None:
+            return None
+        try:
+            cgroup = self._cgroups.create()
+        except OSError as error:
+            self._logger.warning("limits: sampled for this shell, for it has no cgroup: %s", error)
+            return None
+        try:
+            confine(cgroup, self.settings.limits)
+        except OSError as error:
+            self._logger.warning("limits: sampled for this shell, for its cgroup has no limits: %s", error)
+            cgroup.remove()
+            return None
+        return cgroup
 
     def shell(self, session_id: str | None) -> Shell:
         """Return a shell; the main one for None. Raises `SessionNotFound`."""
@@ -229,6 +282,8 @@ class Computer:
             self._cleaning.cancel()
         await self.files.aclose()
         self.store.close()
+        self.release_cgroups()
+        self._kill_counter.close()
 
     def status(self, shell: Shell) -> ShellStatus:
         """Return what can be said of `shell` now; times in seconds."""

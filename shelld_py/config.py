@@ -46,6 +46,13 @@ class SecurityMode(StrEnum):
     UNRESTRICTED = "unrestricted"
 
 
+class CgroupUse(StrEnum):
+    """Whether the kernel is asked to hold limits: where it lets us (`auto`), or never (`off`)."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class LogFormat(StrEnum):
     """The form of a log line."""
 
@@ -185,6 +192,7 @@ class ShellSettings:
     term: str = _setting(_text, "xterm-256color")
     rows: int = _setting(_integer(1, 65535), 24)
     cols: int = _setting(_integer(1, 65535), 80)
+    cpu_variables: bool = _setting(_switch, True)
     environment: dict[str, str] = _setting(_environment, {"PAGER": "cat", "GIT_PAGER": "cat"})
 
 
@@ -222,6 +230,7 @@ class LimitSettings:
     disk_mb: float = _setting(_number, 0)
     processes: int = _setting(_integer(0), 0)
     check_interval: float = _setting(_positive_duration, "2s")
+    cgroups: CgroupUse = _setting(_one_of(CgroupUse), "auto")
     max_sessions: int = _setting(_integer(0), 16)
 
 

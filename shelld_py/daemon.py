@@ -25,6 +25,7 @@ import uvloop
 
 from shelld_py.computer import Computer, Surroundings, raise_descriptor_limit
 from shelld_py.config import Configuration, ServerSettings, Settings, inheritable_environment
+from shelld_py.engine import oom
 from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
@@ -69,8 +70,10 @@ class Daemon:
             working_directory=str(Path(settings.shell.working_directory or Path.cwd()).absolute()),
             data_directory=Path(self._temporary or settings.server.data_directory).absolute(),
             open_files=raise_descriptor_limit(),
+            oom_score_adj=oom.adjustment(),
         )
         self._computer = Computer(settings, surroundings, logger)
+        self._oom_score_adj = surroundings.oom_score_adj
         self._idle = IdleTimer(settings.timeout.idle, self._idle_too_long)
         self._stopping = False
         self._stop_reason: asyncio.Future[str] | None = None
@@ -92,6 +95,8 @@ class Daemon:
             self._remove_temporary()
             raise
         become_subreaper()
+        oom.lower(self._oom_score_adj)
+        self._computer.take_cgroups()
         loop = asyncio.get_running_loop()
         self._stop_reason = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -145,6 +150,7 @@ class Daemon:
         self._logger.error("not stopped within timeout.shutdown, exiting")
         self._computer.reaper.kill_all()
         self._remove_temporary()
+        self._computer.release_cgroups()
         logging.shutdown()
         os._exit(0)
 

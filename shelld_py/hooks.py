@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from shelld_py.config import HookSettings
+from shelld_py.engine.oom import set_adjustment
 from shelld_py.engine.processes import default_signals
 from shelld_py.engine.reaper import Reaper
 
@@ -41,7 +42,9 @@ class Hooks:
         directory: str,
         reaper: Reaper,
         logger: logging.Logger,
+        oom_score_adj: int | None = None,
     ) -> None:
+        """`oom_score_adj` is what the daemon was started with, and what hooks get."""
         self._settings = settings
         self._commands = {
             HookName.STARTUP: settings.on_startup,
@@ -52,6 +55,7 @@ class Hooks:
         self._directory = directory
         self._reaper = reaper
         self._logger = logger
+        self._oom_score_adj = oom_score_adj
 
     async def run(self, name: HookName) -> None:
         """Run the hook `name` to its end, if there is one. Never raises for what the hook does."""
@@ -67,7 +71,7 @@ class Hooks:
                 cwd=self._directory,
                 env={**self._environment, "SHELLD_HOOK": name.value},
                 start_new_session=True,
-                preexec_fn=default_signals,  # noqa: PLW1509 (it takes no lock)
+                preexec_fn=self._in_child,  # noqa: PLW1509 (it takes no lock)
             )
         except OSError as error:
             self._logger.error("hook %s: cannot be started: %s", name, error)
@@ -80,6 +84,11 @@ class Hooks:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self._reaper.disown(process.pid)
+
+    def _in_child(self) -> None:
+        default_signals()
+        if self._oom_score_adj is not None:
+            set_adjustment(self._oom_score_adj)
 
     async def _see_through(self, name: HookName, process: subprocess.Popen[bytes]) -> None:
         output = bytearray()

@@ -5,9 +5,11 @@ Found out once; nothing is forked for a request but the first.
 
 import asyncio
 import contextlib
+import math
 import os
 import platform
 import pwd
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -16,11 +18,23 @@ from typing import Final
 import msgspec
 
 from shelld_py.config import LimitSettings, TimeoutSettings
+from shelld_py.engine import hierarchies
 
 _MEBIBYTE: Final = 1024 * 1024
-_CGROUP: Final = Path("/sys/fs/cgroup")
 _VERSION_TIMEOUT: Final = 5.0
 _QUOTA_WORDS: Final = 2
+_ESCAPED: Final = re.compile(r"\\([$`])")
+"""What os-release(5) escapes in double quotes and `shlex` leaves escaped."""
+_CPU_VARIABLES: Final = (
+    "CARGO_BUILD_JOBS",
+    "CMAKE_BUILD_PARALLEL_LEVEL",
+    "GOMAXPROCS",
+    "OMP_NUM_THREADS",
+    "PYTEST_XDIST_AUTO_NUM_WORKERS",
+    "PYTHON_CPU_COUNT",
+    "RAYON_NUM_THREADS",
+)
+"""What sets the number of jobs or threads. nproc(1), and so `make -j$(nproc)`, obeys OMP_NUM_THREADS."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +59,7 @@ def operating_system(os_release: str) -> str:
         name, separator, value = line.strip().partition("=")
         if separator and not name.startswith("#"):
             with contextlib.suppress(ValueError):
-                fields[name] = " ".join(shlex.split(value))
+                fields[name] = _ESCAPED.sub(r"\1", " ".join(shlex.split(value)))
     if fields.get("PRETTY_NAME"):
         return fields["PRETTY_NAME"]
     named = " ".join(fields[name] for name in ("NAME", "VERSION_ID") if fields.get(name))
@@ -84,26 +98,45 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def usable_cpus(cgroup: Path = _CGROUP) -> float:
-    """Return how many CPUs can be used at once: those allowed (sched_setaffinity(2)), cut to the cgroup's quota."""
-    allowed = float(len(os.sched_getaffinity(0)))
-    version_1 = cgroup / "cpu"
-    words = _words(cgroup / "cpu.max")
-    words = words or _words(version_1 / "cpu.cfs_quota_us") + _words(version_1 / "cpu.cfs_period_us")
-    if len(words) != _QUOTA_WORDS or not words[0].isdecimal():
-        return allowed
-    return min(allowed, round(int(words[0]) / int(words[1]), 2))
+def usable_cpus(proc: Path = hierarchies.PROC_SELF) -> float:
+    """Return how many CPUs can be used at once: those allowed (sched_setaffinity(2)), cut to the cgroups' quotas."""
+    cpus = float(len(os.sched_getaffinity(0)))
+    places = (
+        (hierarchies.unified(proc), ("cpu.max",)),
+        (hierarchies.version_1("cpu", proc), ("cpu.cfs_quota_us", "cpu.cfs_period_us")),
+    )
+    for place, names in places:
+        for directory in place.upwards() if place else ():
+            words = [word for name in names for word in _words(directory / name)]
+            if len(words) == _QUOTA_WORDS and words[0].isdecimal():
+                cpus = min(cpus, round(int(words[0]) / int(words[1]), 2))
+    return cpus
 
 
-def usable_memory_mb(cgroup: Path = _CGROUP) -> float:
-    """Return the memory that can be used, in MiB: that of the machine, cut to the cgroup's limit."""
+def cpu_variables(cpus: float) -> dict[str, str]:
+    """Return the variables by which tools know that they may use `cpus` at once; none where that is all there are.
+
+    Many tools count the CPUs that they are allowed to run on, and know nothing of a quota on the time.
+    """
+    if cpus >= len(os.sched_getaffinity(0)):
+        return {}
+    return dict.fromkeys(_CPU_VARIABLES, str(max(1, math.ceil(cpus))))
+
+
+def usable_memory_mb(proc: Path = hierarchies.PROC_SELF) -> float:
+    """Return the memory that can be used, in MiB: that of the machine, cut to the cgroups' limits."""
     import psutil
 
     total: int = psutil.virtual_memory().total
-    for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
-        limit = next(iter(_words(file)), "max")
-        if limit.isdecimal():
-            total = min(total, int(limit))
+    places = (
+        (hierarchies.unified(proc), "memory.max"),
+        (hierarchies.version_1("memory", proc), "memory.limit_in_bytes"),
+    )
+    for place, name in places:
+        for directory in place.upwards() if place else ():
+            limit = next(iter(_words(directory / name)), "max")
+            if limit.isdecimal():
+                total = min(total, int(limit))
     return round(total / _MEBIBYTE, 1)
 
 

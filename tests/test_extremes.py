@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import RunningDaemon, alive, processes_with, running_daemon, wait_for
+from tests.daemons import RunningDaemon, alive, running_daemon, wait_for
 
 ROOT = Path(__file__).parent.parent
 QUICK = {"limits__check_interval": "100ms", "timeout__kill": "300ms"}
@@ -121,65 +121,6 @@ def test_builtins_that_a_command_takes_away(daemon: RunningDaemon, tmp_path: Pat
     assert result["status"] == "completed"
     assert works(daemon)
     assert trace.read_text() == "ran\n"
-
-
-# --- limits -------------------------------------------------------------------------------------------------
-
-
-def broken_limit(daemon: RunningDaemon, command: str, name: str) -> None:
-    """Run a command that breaks a limit in the main shell; check the result, the state, and recycling."""
-    result = daemon.run(command, timeout=20)
-    assert (result["status"], result["cause"]) == ("killed", "limit"), result
-    assert f"limits.{name}" in result["error"]
-    assert sum(character.isdigit() for character in result["error"]) >= 2, result["error"]
-    assert (result["state"], daemon.state()) == ("unrecoverable", "unrecoverable")
-    daemon.fresh()
-    assert works(daemon)
-
-
-def test_process_limit(start_daemon) -> None:
-    """A fork storm is ended, its shell is unrecoverable, recycling works, and nothing is left of it."""
-    daemon = started(start_daemon, limits__processes="40")
-    broken_limit(daemon, "for i in {1..200}; do sleep 4711.5 & done; wait", "processes")
-    wait_for(lambda: not processes_with("4711.5"))
-
-
-def test_memory_limit(start_daemon) -> None:
-    """A command that takes more memory than allowed is ended."""
-    daemon = started(start_daemon, limits__memory_mb="100")
-    broken_limit(daemon, "python3 -c 'import time; x = b\"x\" * (200 << 20); time.sleep(4712)'", "memory_mb")
-
-
-def test_cpu_limit(start_daemon) -> None:
-    """A command that uses more CPU time than allowed is ended."""
-    daemon = started(start_daemon, limits__cpu_percent="20", limits__check_interval="300ms")
-    broken_limit(daemon, "while :; do :; done", "cpu_percent")
-
-
-def test_disk_limit(start_daemon) -> None:
-    """A command that fills more of the disk than allowed is ended."""
-    daemon = started(start_daemon, limits__disk_mb="20")
-    broken_limit(daemon, "head -c 60M /dev/zero >filler; sync filler; sleep 4713", "disk_mb")
-
-
-def test_lifetime(start_daemon) -> None:
-    """A command that outlives command_lifetime is ended."""
-    daemon = started(start_daemon, timeout__command_lifetime="300ms")
-    result = daemon.run("sleep 4714", timeout=10)
-    assert (result["status"], result["cause"]) == ("killed", "lifetime"), result
-    assert "command_lifetime" in result["error"]
-    wait_for(lambda: not processes_with("4714"))
-
-
-def test_session_breaks_a_limit(start_daemon) -> None:
-    """A session whose command breaks a limit is closed; the main shell goes on."""
-    daemon = started(start_daemon, limits__processes="40")
-    session_id = open_session(daemon)
-    result = run_in(daemon, session_id, "for i in {1..60}; do sleep 4715.5 & done; wait", timeout=20)
-    assert (result["status"], result["cause"]) == ("killed", "limit"), result
-    wait_for(lambda: daemon.client.get(f"/sessions/{session_id}").status_code == 404)
-    wait_for(lambda: not processes_with("4715.5"))
-    assert works(daemon)
 
 
 # --- much output --------------------------------------------------------------------------------------------

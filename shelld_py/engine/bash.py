@@ -30,7 +30,8 @@ from typing import Any, Final
 
 from ptyprocess import PtyProcess
 
-from shelld_py.engine import processes
+from shelld_py.engine import oom, processes
+from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Paths, Report, ReportKind, ReportParser
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.repair import DAMAGE, Patient, Repair
@@ -61,6 +62,8 @@ class Death:
     name: str
     reported: int | None
     """The status with which the shell said that it would exit, if it did."""
+    cpu_seconds: float = 0.0
+    """Used by bash in its life, and by what it has waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,34 @@ class _Execution:
     stderr_moved_before: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What bash, and with it all that it starts, is bound to from its first moment."""
+
+    open_files: tuple[int, int]
+    """RLIMIT_NOFILE, soft and hard."""
+    process_ceiling: int | None = None
+    """The soft RLIMIT_NPROC."""
+    oom_score_adj: int | None = None
+    cgroup: ShellCgroup | None = None
+    """Entered if it can be: whoever needs to know asks it (`holds`)."""
+
+    def enter(self) -> None:
+        """Bind this process: called between fork and execve. Raises `OSError`."""
+        if self.cgroup:
+            with contextlib.suppress(OSError):
+                entrance = os.open(self.cgroup.entrance, os.O_WRONLY | os.O_CLOEXEC)
+                os.write(entrance, b"0")
+                os.close(entrance)
+        if self.oom_score_adj is not None:
+            oom.set_adjustment(self.oom_score_adj)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
+        if self.process_ceiling is not None:
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            ceiling = self.process_ceiling if hard == resource.RLIM_INFINITY else min(self.process_ceiling, hard)
+            resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, hard))
+
+
 class Bash:
     """One bash in a pseudo-terminal of its own. `start` it, `execute` commands one after the other, `close` it."""
 
@@ -130,6 +161,7 @@ class Bash:
         self._carried = Carried()
         self._previous_directory = ""
         self._stderr_moved = False
+        self._cgroup: ShellCgroup | None = None
         self._shared_files: list[int] = []
         self._typed_ahead = bytearray()
         self._over: asyncio.Future[Report | Death] | None = None
@@ -145,15 +177,13 @@ class Bash:
         directory: str,
         size: tuple[int, int],
         restore: bool,
-        open_files: tuple[int, int],
-        process_ceiling: int | None = None,
+        confinement: Confinement,
         idle_sink: Sink,
         reaper: Reaper,
     ) -> "Bash":
         """Start `argv` as a shell and return when it is ready for commands.
 
-        `size` is (rows, columns). `open_files` is the RLIMIT_NOFILE that it gets, and
-        `process_ceiling` the soft RLIMIT_NPROC. Raises `ShellStartFailed`.
+        `size` is (rows, columns). Raises `ShellStartFailed`.
         """
         seen = bytearray()
 
@@ -162,9 +192,7 @@ class Bash:
 
         bash = cls(startup_sink, reaper, restore=restore)
         try:
-            bash._spawn(
-                [argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, open_files, process_ceiling
-            )
+            bash._spawn([argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, confinement)
             await asyncio.wait({bash._looping}, timeout=_BOOT_TIMEOUT)
             if bash.death or not bash._looping.done():
                 fault = "ended while it started" if bash.death else f"was not ready after {_BOOT_TIMEOUT:g} s"
@@ -287,6 +315,18 @@ class Bash:
         """Kill bash itself. What it has started is killed by `aclose`."""
         self._signal_bash(signal.SIGKILL)
 
+    def kill_all(self) -> list[processes.ProcessStat]:
+        """Kill bash and all that it has started, at once; what needs a moment to be gone is not waited for.
+
+        bash is stopped first, so that it starts nothing new meanwhile. Returns what was signalled one by one.
+        """
+        self._signal_bash(signal.SIGSTOP)
+        if self._cgroup:
+            self._cgroup.kill()
+        signalled = processes.kill_descendants(self.pid)
+        self.kill()
+        return signalled
+
     async def kill_started(self, spare: Iterable[int]) -> None:
         """Kill all that bash has started, apart from the trees of `spare`, and return when it is dead.
 
@@ -309,9 +349,7 @@ class Bash:
         """
         if not self.pid:
             return
-        self._signal_bash(signal.SIGSTOP)
-        signalled = processes.kill_descendants(self.pid)
-        self.kill()
+        signalled = self.kill_all()
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(contextlib.suppress(TimeoutError))
             await stack.enter_async_context(asyncio.timeout(_END_PATIENCE))
@@ -386,12 +424,12 @@ class Bash:
         environment: Mapping[str, str],
         directory: str,
         size: tuple[int, int],
-        open_files: tuple[int, int],
-        process_ceiling: int | None,
+        confinement: Confinement,
     ) -> None:
         """Fork and execute bash: on the main thread, since PR_SET_PDEATHSIG is about the thread that forks."""
         boot = _descriptor_path(self._boot_r)
         daemon = os.getpid()
+        self._cgroup = confinement.cgroup
 
         def in_child() -> None:
             processes.die_with_parent()
@@ -399,11 +437,7 @@ class Bash:
                 os._exit(1)
             processes.become_subreaper()
             processes.default_signals()
-            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-            if process_ceiling is not None:
-                hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-                ceiling = process_ceiling if hard == resource.RLIM_INFINITY else min(process_ceiling, hard)
-                resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, hard))
+            confinement.enter()
             set_baseline_modes(0)
             lines = os.open(boot, os.O_RDONLY)
             os.dup2(lines, 0)
@@ -694,7 +728,7 @@ class Bash:
         self._read_reports()
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         stat = processes.process_stat(self.pid)
-        _, status = os.waitpid(self.pid, 0)
+        _, status, used = os.wait4(self.pid, 0)
         self._reaper.disown(self.pid)
         code = os.waitstatus_to_exitcode(status)
         self.death = Death(
@@ -702,6 +736,7 @@ class Bash:
             signal=-code if code < 0 else None,
             name=stat.name if stat else "",
             reported=self._reported_exit,
+            cpu_seconds=used.ru_utime + used.ru_stime,
         )
         self._end(self.death)
         if not self._looping.done():

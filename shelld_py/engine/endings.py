@@ -9,6 +9,7 @@ when the signal was sent from here or typed as a key, or when bash printed its n
 import re
 import signal
 from collections.abc import Set
+from dataclasses import replace
 from typing import Final
 
 from shelld_py.config import OnExit
@@ -20,6 +21,7 @@ StopReason = tuple[RunStatus, Cause, str]
 """What a run was ended by on purpose: status, cause, error."""
 
 _SIGNALLED: Final = 128
+_UNEXPLAINED: Final = frozenset({Cause.SIGNAL, Cause.SHELL_CRASHED, Cause.SHELL_REPLACED})
 _NOTICES: Final = {
     int(number): re.compile(
         rb"(?:\A|\n)(?:[^\n]*: line \d+: +\d+ )?" + re.escape(text.encode()) + rb"(?: \(core dumped\))?(?: [^\n]*)?\n\Z"
@@ -46,6 +48,22 @@ def judge(
         return Ending(RunStatus.KILLED, Cause.KILLED, outcome.status, died_of, error)
     cause = Cause.EXIT if died_of is None else Cause.SIGNAL
     return Ending(RunStatus.COMPLETED, cause, outcome.status, died_of, restored=outcome.restored)
+
+
+def after_kernel_kills(ending: Ending, kills: int, *, certain: bool) -> Ending:
+    """Return `ending` with what is due to the kernel having killed `kills` processes for want of memory.
+
+    `certain` says that they were the shell's own. Otherwise they may have been others of the same container, and
+    are believed to be this run's where it died of SIGKILL, which nobody here has sent.
+    """
+    died_of_it = ending.signal == signal.SIGKILL and ending.cause in _UNEXPLAINED
+    if not kills or ending.status is RunStatus.KILLED or not (certain or died_of_it):
+        return ending
+    processes = "a process" if kills == 1 else f"{kills} processes"
+    error = f"The kernel killed {processes}: the memory of the machine or container was exhausted."
+    if ending.error and not died_of_it:
+        error = f"{ending.error} {error}"
+    return replace(ending, cause=Cause.OOM if died_of_it else ending.cause, error=error)
 
 
 def _broken(death: Death, stop: StopReason | None, shell_name: str, damage: str | None) -> Ending:

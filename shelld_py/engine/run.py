@@ -49,12 +49,14 @@ class Run:
         self.timed_out = False
         self.stop_reason: tuple[RunStatus, Cause, str] | None = None
         """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
+        self.ends_shell = False
+        """Whether its shell goes with it: it has broken a limit."""
         self.background_pids: tuple[int, ...] = ()
         self.working_directory: str | None = None
         self.stdin_accepted = 0
         """Bytes of standard input that were accepted for the terminal."""
         self.peak_memory = 0
-        """Bytes, as sampled: bash and all below it."""
+        """Bytes, of bash and all below it: as sampled, or as the kernel says."""
         self.cpu_seconds = 0.0
         self.signals_sent: set[int] = set()
         self.started_at = time.time()

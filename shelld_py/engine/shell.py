@@ -22,9 +22,12 @@ from typing import Any, Final, Self
 
 from shelld_py.config import LimitSettings, OnExit, ShellSettings
 from shelld_py.engine import processes
-from shelld_py.engine.bash import Bash, Outcome, check_command, check_encodable
-from shelld_py.engine.endings import judge
+from shelld_py.engine.accounting import Account
+from shelld_py.engine.bash import Bash, Confinement, Outcome, check_command, check_encodable
+from shelld_py.engine.cgroups import ShellCgroup
+from shelld_py.engine.endings import after_kernel_kills, judge
 from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
+from shelld_py.engine.oom import KillCounter
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Ending, Run
@@ -46,6 +49,8 @@ from shelld_py.models import (
 from shelld_py.units import format_duration
 
 _KILL_PATIENCE: Final = 1.0
+_REMOVAL_PATIENCE: Final = 1.0
+_REMOVAL_PAUSE: Final = 0.002
 _FIRST_SAVE: Final = 0.01
 """Seconds after which a run that is going on gets its snapshot; quicker ones get theirs at their end alone."""
 
@@ -71,6 +76,11 @@ class ShellContext:
     on_breach: Callable[[str], None]
     """Called with the session id of a shell that has broken a limit."""
     open_files: tuple[int, int]
+    oom_score_adj: int | None = None
+    """What shells get; None leaves them what the daemon has."""
+    make_cgroup: Callable[[], ShellCgroup | None] = lambda: None
+    """Returns a cgroup for a shell, its limits set; None where there is none to be had."""
+    kill_counter: KillCounter | None = None
     store: RunStore
     reaper: Reaper
     logger: logging.Logger
@@ -104,6 +114,7 @@ class Shell:
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
         self._driving: asyncio.Task[None] | None = None
+        self._cgroup: ShellCgroup | None = None
         self._watch: RunWatch | None = None
         self._line_typed = True
         self._lingering: list[_Lingering] = []
@@ -150,6 +161,8 @@ class Shell:
         run.working_directory = self.working_directory
         earlier = [stat for item in self._lingering for stat in item.alive()]
         before = self._usage if self._usage and not self._lingering else bash.usage()
+        account = Account(run, bash, before, earlier, self._cgroup, self._context.kill_counter)
+        limit_watch = self._watched_limits(run, bash, account)
         try:
             outcome = bash.begin(
                 command.text,
@@ -160,12 +173,16 @@ class Shell:
                 stdin=command.stdin,
             )
         except BaseException:
+            if limit_watch:
+                limit_watch.stop()
             self._context.store.delete(run.run_id)
             raise
         # bash works from here on, and what follows is done meanwhile.
         self.run = self.last_run = run
         self._become(target)
-        self._driving = asyncio.get_running_loop().create_task(self._drive(run, bash, outcome, earlier, before))
+        self._driving = asyncio.get_running_loop().create_task(
+            self._drive(run, bash, outcome, earlier, account, limit_watch)
+        )
         self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         return run
 
@@ -317,17 +334,30 @@ class Shell:
         environment = {
             **context.environment, "TERM": settings.term, **settings.environment, **request.environment,
         }  # fmt: skip
-        bash = await Bash.start(
-            shlex.split(settings.command),
-            environment=environment,
-            directory=request.working_directory or context.directory,
-            size=(request.rows or settings.rows, request.cols or settings.cols),
-            restore=settings.on_exit is OnExit.RESTORE,
-            open_files=context.open_files,
-            process_ceiling=process_ceiling(context.limits),
-            idle_sink=self._take_idle_output,
-            reaper=context.reaper,
-        )
+        self._cgroup = cgroup = context.make_cgroup()
+        counted = cgroup is not None and "pids" in cgroup.controllers
+        try:
+            bash = await Bash.start(
+                shlex.split(settings.command),
+                environment=environment,
+                directory=request.working_directory or context.directory,
+                size=(request.rows or settings.rows, request.cols or settings.cols),
+                restore=settings.on_exit is OnExit.RESTORE,
+                confinement=Confinement(
+                    open_files=context.open_files,
+                    process_ceiling=None if counted else process_ceiling(context.limits),
+                    oom_score_adj=context.oom_score_adj,
+                    cgroup=cgroup,
+                ),
+                idle_sink=self._take_idle_output,
+                reaper=context.reaper,
+            )
+        except BaseException:
+            await self._remove_cgroup()
+            raise
+        if cgroup and not cgroup.holds(bash.pid):
+            context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
+            await self._remove_cgroup()
         stat = processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
@@ -353,13 +383,27 @@ class Shell:
             self._stopping = False
             bash.close()
             self._bash = None
+            await self._remove_cgroup()
             self._release_lingering(self._lingering)
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
 
+    async def _remove_cgroup(self) -> None:
+        """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
+        cgroup, self._cgroup = self._cgroup, None
+        deadline = asyncio.get_running_loop().time() + _REMOVAL_PATIENCE
+        while cgroup and not cgroup.remove():
+            if asyncio.get_running_loop().time() > deadline:
+                self._context.logger.warning("shell %s: %s cannot be removed yet", self.session_id, cgroup.directory)
+                return
+            cgroup.kill()
+            await asyncio.sleep(_REMOVAL_PAUSE)
+
     def _bash_died(self) -> None:
         """bash has ended, whatever the reason: what it started has become the daemon's, and goes with it."""
+        if self._cgroup:
+            self._cgroup.kill()
         self._context.reaper.kill()
         self._become(transition(self.state, Event.BREAK))
 
@@ -378,25 +422,29 @@ class Shell:
         bash: Bash,
         awaited: Coroutine[Any, Any, Outcome],
         earlier: list[processes.ProcessStat],
-        before: processes.ProcessStat | None,
+        account: Account,
+        limit_watch: LimitWatch | None,
     ) -> None:
         """See `run` through to its end, whatever happens: how it ended is `awaited`.
 
-        `earlier` are the processes that earlier runs left behind, and `before` is what bash had used.
+        `earlier` are the processes that earlier runs left behind.
         """
         store, loop = self._context.store, asyncio.get_running_loop()
-        self._watch = RunWatch(run, bash)
-        limits = self._context.limits
-        limit_watch = None
-        if limited(limits):
-            limit_watch = LimitWatch(bash.pid, bash.directory, limits, partial(self._limit_broken, run, bash))
+        self._watch = RunWatch(run, bash, account)
         first_save = loop.call_later(_FIRST_SAVE, store.publish, run, self.state)
         limit = self._context.command_lifetime
         lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
         left: list[processes.ProcessStat] = []
         try:
             outcome = await awaited
-            left = [] if outcome.death or not bash.has_children() else _left_behind(bash.pid, earlier, run.started_at)
+            processes_left = not outcome.death and bash.has_children()
+            breach = limit_watch.last_look(processes_left=processes_left) if limit_watch else None
+            if breach and not self._stopping:
+                account.take()
+                self._doom(run, *breach)
+            if run.ends_shell:
+                await bash.end()
+            left = [] if bash.death or not bash.has_children() else _left_behind(bash.pid, earlier, run.started_at)
             ending = judge(
                 outcome,
                 stop=run.stop_reason,
@@ -404,6 +452,9 @@ class Shell:
                 last_output=_last_output(run) if (outcome.status or 0) > _SIGNALLED else b"",
                 shell_name=self._shell_name,
             )
+            if ending.signal == signal.SIGKILL or self._cgroup:
+                kills, certain = account.kernel_kills()
+                ending = after_kernel_kills(ending, kills, certain=certain)
         except Exception:
             self._context.logger.exception("run %s: a fault of the daemon", run.run_id)
             bash.kill()
@@ -414,13 +465,15 @@ class Shell:
         first_save.cancel()
         if lifetime:
             lifetime.cancel()
-        self._account(run, bash, before)
+        self._usage = account.close(left)
         run.background_pids = tuple(stat.pid for stat in left)
         run.working_directory = bash.directory
         self.run = self._watch = None
         if not self._stopping:
             self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
         run.finish(ending)
+        if run.ends_shell and not self._stopping:
+            self._context.on_breach(self.session_id)
         await store.seal(run, self.state)
         self._release_lingering([item for item in self._lingering if not item.alive()])
         if left:
@@ -428,26 +481,31 @@ class Shell:
         else:
             store.release(run)
 
-    def _account(self, run: Run, bash: Bash, before: processes.ProcessStat | None) -> None:
-        """Take the CPU time of bash and of what it has waited for since `before`."""
-        self._usage = after = bash.usage()
-        if before and after:
-            run.cpu_seconds = (
-                after.cpu_seconds + after.reaped_cpu_seconds - before.cpu_seconds - before.reaped_cpu_seconds
-            )
-            run.peak_memory = max(run.peak_memory, after.memory)
+    def _watched_limits(self, run: Run, bash: Bash, account: Account) -> LimitWatch | None:
+        """Begin to watch the limits, where there are any."""
+        limits = self._context.limits
+        if not limited(limits):
+            return None
+        broken = partial(self._limit_broken, run, bash, account)
+        return LimitWatch(bash.pid, bash.directory, limits, broken, self._cgroup)
 
-    def _limit_broken(self, run: Run, bash: Bash, breach: str) -> None:
+    def _limit_broken(self, run: Run, bash: Bash, account: Account, cause: Cause, breach: str) -> None:
         """End the shell at once: what breaks a limit is not asked first."""
-        run.stop_reason = run.stop_reason or (RunStatus.KILLED, Cause.LIMIT, f"Killed: {breach}.")
+        account.take()
+        self._doom(run, cause, breach)
+        bash.kill_all()
+
+    def _doom(self, run: Run, cause: Cause, breach: str) -> None:
+        """Note that the run has broken a limit, and takes its shell with it."""
+        run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, f"Killed: {breach}.")
+        run.ends_shell = True
         self._context.logger.warning("shell %s: %s", self.session_id, breach)
-        processes.kill_descendants(bash.pid)
-        bash.kill()
-        self._context.on_breach(self.session_id)
 
     def _lifetime_over(self, run: Run) -> None:
+        """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""
         limit = format_duration(self._context.command_lifetime)
         error = f"Killed: it ran longer than timeout.command_lifetime, which is {limit}."
+        run.ends_shell = True
         task = asyncio.get_running_loop().create_task(self.stop_run(run, RunStatus.KILLED, Cause.LIFETIME, error))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)

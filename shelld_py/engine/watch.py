@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from shelld_py.engine import processes
+from shelld_py.engine.accounting import Account
 from shelld_py.engine.bash import Bash
 from shelld_py.engine.run import Run
 from shelld_py.engine.waiting import waits_for_terminal
@@ -22,8 +23,9 @@ _GROWTH: Final = 1.3
 class RunWatch:
     """Watches `run` in `bash` from the moment it is made until `stop`."""
 
-    def __init__(self, run: Run, bash: Bash) -> None:
+    def __init__(self, run: Run, bash: Bash, account: Account) -> None:
         self._run = run
+        self._account = account
         self._bash = bash
         self._loop = asyncio.get_running_loop()
         self._before: tuple[int, float] | None = None
@@ -47,7 +49,7 @@ class RunWatch:
         self._pause = min(self._pause * _GROWTH, _LONGEST_PAUSE)
         self._timer = self._loop.call_later(self._pause, self._look)
         members = processes.tree(self._bash.pid)
-        self._run.peak_memory = max(self._run.peak_memory, sum(stat.memory for stat in members))
+        self._account.take(members)
         group = self._bash.terminal.foreground_group()
         in_front = sum(stat.cpu_seconds for stat in members if stat.group == group)
         now = (sum(log.size for log in self._run.logs), in_front)

@@ -33,6 +33,7 @@ KEYS = [
     ("shell", "term", "xterm-256color", "1", NUL, (TEXT, "NUL")),
     ("shell", "rows", 24, "true", "0", ("must be a whole number from 1 to 65535",) * 2),
     ("shell", "cols", 80, '"wide"', "70000", ("must be a whole number from 1 to 65535",) * 2),
+    ("shell", "cpu_variables", True, "1", '"yes"', ("must be true or false",) * 2),
     ("shell", "environment", {"PAGER": "cat", "GIT_PAGER": "cat"}, '"PAGER=cat"', '{ "A=B" = "c" }',
      ("must be a table of texts", "cannot be the name of a variable")),
     ("output", "max_size", 100_000, "1.5", "-1", ("must be a whole number of at least 0",) * 2),
@@ -53,6 +54,7 @@ KEYS = [
     ("limits", "disk_mb", 0.0, "[]", "nan", (NUMBER, NUMBER)),
     ("limits", "processes", 0, "1.5", "-1", ("must be a whole number of at least 0",) * 2),
     ("limits", "check_interval", 2.0, "true", "0", (DURATION, "must be longer than 0")),
+    ("limits", "cgroups", "auto", "true", '"on"', ("must be one of auto, off",) * 2),
     ("limits", "max_sessions", 16, '"x"', "-1", ("must be a whole number of at least 0",) * 2),
     ("files", "base_directory", "", "1", NUL, (TEXT, "NUL")),
     ("files", "allowed_directories", (), '"/tmp"', "[1]", ("must be a list of texts",) * 2),
@@ -416,7 +418,8 @@ def test_the_example_of_the_contract_is_legal(tmp_path: Path) -> None:
             elif isinstance(value, tuple):
                 lines.append(f"{key} = {list(value)}")
             else:
-                lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {value}")
+                shown = str(value).lower() if isinstance(value, bool) else value
+                lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {shown}")
     text = "\n".join(lines)
     assert len(tomllib.loads(text)) == 8
     assert load_text(tmp_path, text) == settings

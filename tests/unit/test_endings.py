@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shelld_py.engine.bash import Death, Outcome
-from shelld_py.engine.endings import judge
+from shelld_py.engine.endings import after_kernel_kills, judge
 from shelld_py.engine.run import Ending
 from shelld_py.models import Cause, RunStatus
 
@@ -198,3 +198,26 @@ def test_every_signal_is_recognised_by_its_notice(number: int) -> None:
     assert text
     found = ending(Outcome(128 + number), output=f"{text}\n".encode())
     assert (found.cause, found.signal) == (Cause.SIGNAL, number)
+
+
+@pytest.mark.parametrize(
+    ("before", "certain", "cause"),
+    [
+        (Ending(COMPLETED, Cause.SIGNAL, 137, 9), False, Cause.OOM),
+        (Ending(LOST, Cause.SHELL_CRASHED, 137, 9, "The shell died of SIGKILL."), False, Cause.OOM),
+        (Ending(COMPLETED, Cause.EXIT, 2), True, Cause.EXIT),
+        (Ending(COMPLETED, Cause.EXIT, 2), False, None),
+        (Ending(COMPLETED, Cause.SIGNAL, 139, 11), False, None),
+        (Ending(KILLED, Cause.KILLED, 137, 9, "Killed by request with SIGKILL."), True, None),
+        (Ending(*STOP[:2], 137, 9, STOP[2]), True, None),
+    ],
+)
+def test_kills_by_the_kernel(before: Ending, certain: bool, cause: Cause | None) -> None:
+    """They are the cause of a SIGKILL that nobody sent, and worth a word where they were certainly the shell's."""
+    after = after_kernel_kills(before, 2, certain=certain)
+    assert after_kernel_kills(before, 0, certain=certain) == before
+    if cause is None:
+        assert after == before
+    else:
+        error = "The kernel killed 2 processes: the memory of the machine or container was exhausted."
+        assert after == Ending(before.status, cause, before.exit_code, before.signal, error)
