@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import RunningDaemon, alive, running_daemon, wait_for
+from tests.daemons import RunningDaemon, alive, processes_with, running_daemon, wait_for
 
 ROOT = Path(__file__).parent.parent
 QUICK = {"limits__check_interval": "100ms", "timeout__kill": "300ms"}
@@ -301,7 +301,7 @@ def test_servers_let_the_run_complete(daemon: RunningDaemon, how: str) -> None:
     assert result["status"] == "completed"
     assert time.monotonic() - begin < 3
     assert len(result["background_pids"]) == 1
-    assert subprocess.run(["pgrep", "-fx", "sleep 4716"], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    wait_for(lambda: processes_with("4716"))
 
 
 # --- standard error apart -----------------------------------------------------------------------------------

@@ -161,14 +161,14 @@ def test_exit_ends_the_shell_where_configured(start_daemon) -> None:
 
 
 def test_lifetime(start_daemon) -> None:
-    """A run that lasts longer than timeout.command_lifetime is killed, and its result says so with the figure."""
+    """A run that lasts longer than timeout.command_lifetime is killed with its shell; its result gives the figure."""
     daemon = start_daemon(timeout__command_lifetime="300ms")
     daemon.fresh()
     result = daemon.run("echo before; sleep 60")
     assert (result["status"], result["cause"]) == ("killed", "lifetime")
     assert result["stdout"].startswith("before\n")
     assert "300ms" in result["error"]
-    assert daemon.state() == "ready"
+    assert daemon.state() == "unrecoverable"
 
 
 # --- 202 ----------------------------------------------------------------------------------------------------
