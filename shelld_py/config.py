@@ -105,6 +105,31 @@ def _integer(least: int, most: int | None = None) -> Kind:
     return parse
 
 
+def _switch(value: object) -> bool:
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _mcp_switch(value: object) -> bool:
+    wanted = _switch(value)
+    if wanted and (problem := _missing_mcp()):
+        raise ValueError(f"{problem}: pip install 'shelld-py[mcp]'")
+    return wanted
+
+
+def _missing_mcp() -> str:
+    """Return what is wrong with the package of the extra `mcp`, without importing it; nothing where all is well."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return "needs the package mcp, which is not installed"
+    return "" if version.startswith("2.") else f"needs version 2 of the package mcp, not {version}"
+
+
 def _number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
@@ -165,6 +190,7 @@ class ServerSettings:
     key_file: str = _setting(_text, "")
     data_directory: str = _setting(_text, "")
     max_body: int = _setting(parse_size, "16MiB")
+    mcp: bool = _setting(_mcp_switch, False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +224,7 @@ class TimeoutSettings:
     command: float = _setting(parse_duration, "5m")
     command_maximum: float = _setting(_positive_duration, "30m")
     command_lifetime: float = _setting(parse_duration, "0")
+    mcp: float = _setting(_positive_duration, "50s")
     session_idle: float = _setting(parse_duration, "30m")
     session_lifetime: float = _setting(parse_duration, "0")
     idle: float = _setting(parse_duration, "30m")

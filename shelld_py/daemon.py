@@ -114,6 +114,7 @@ class Daemon:
         self._idle.stop()
         watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
         await self._computer.end()
+        await self._application.aclose()
         server.stop()
         await serving
         watchdog.cancel()

@@ -1,6 +1,7 @@
 """The documentation is true: it names all that there is, and its examples do what they show."""
 
 import dataclasses
+import json
 import logging
 import os
 import re
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 from starlette.routing import Route
 
 from shelld_py import errors
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import Settings, load
+from shelld_py.config import ServerSettings, Settings, load
 from shelld_py.engine.states import diagram
 from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
@@ -47,7 +49,7 @@ def _routes(directory: Path) -> Iterator[tuple[str, str]]:
         environment={}, working_directory=str(directory), data_directory=directory, open_files=(1024, 1024)
     )
     application = Application(
-        Computer(Settings(), surroundings, logger),
+        Computer(Settings(server=ServerSettings(mcp=True)), surroundings, logger),
         KeyHolder(None),
         IdleTimer(0, lambda: None),
         logger=logger,
@@ -135,6 +137,20 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_settings_of_clients_can_be_read() -> None:
+    text = _read("docs/mcp.md")
+    readers: dict[str, Callable[[str], Any]] = {
+        "json": json.loads,
+        "toml": tomli.loads,
+        "python": lambda block: compile(block, "mcp.md", "exec"),
+    }
+    for language, read in readers.items():
+        blocks = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        assert blocks
+        for block in blocks:
+            read(block)
 
 
 @pytest.mark.parametrize("script", ["scripts/serve", "scripts/test"])

@@ -17,6 +17,7 @@ from shelld_py.computer import Computer
 from shelld_py.errors import ShuttingDown
 from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock
+from shelld_py.http.mcp import METHODS, McpEndpoint
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.runs import RunEndpoints
@@ -92,16 +93,23 @@ class Application:
         """`admit` is called for each request with the right key and may refuse it; `shut_down` ends the daemon."""
         repeats = Repeats(time.monotonic)
 
+        tools = ToolEndpoints(computer)
+        self._mcp = McpEndpoint(computer, tools, logger) if computer.settings.server.mcp else None
+
         def reset() -> None:
             keys.forget()
             repeats.clear()
+            if self._mcp:
+                self._mcp.end_sessions()
 
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
         self._computer = computer
         self._idle = idle
         self._admit = admit
         runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer)
-        self.routes = routes(shells, runs, sessions, files, ToolEndpoints(computer))
+        self.routes = routes(shells, runs, sessions, files, tools)
+        if self._mcp:
+            self.routes.append(Route("/mcp", self._mcp, methods=METHODS))
         app: ASGIApp = Router(self.routes, redirect_slashes=False)
         app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
         app = BodyLimit(app, limit=computer.settings.server.max_body)
@@ -113,6 +121,11 @@ class Application:
         """Serve one connection scope. `app` in the scope makes the router raise rather than answer."""
         scope["app"] = self
         await self._app(scope, receive, send)
+
+    async def aclose(self) -> None:
+        """Part with the clients that are connected for longer than a request."""
+        if self._mcp:
+            await self._mcp.aclose()
 
     def _begin(self) -> None:
         if self._computer.resetting:

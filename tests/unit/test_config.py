@@ -26,6 +26,7 @@ KEYS = [
     ("server", "key_file", "", "[]", NUL, (TEXT, "NUL")),
     ("server", "data_directory", "", "true", NUL, (TEXT, "NUL")),
     ("server", "max_body", 16 * MIB, "1.5", '"16XB"', (SIZE, SIZE)),
+    ("server", "mcp", False, "1", '"yes"', ("must be true or false",) * 2),
     ("shell", "command", "/bin/bash", "5", '""', (TEXT, "must be a command line")),
     ("shell", "on_exit", "restore", "1", '"restart"', ("must be one of restore, end",) * 2),
     ("shell", "working_directory", "", "1", NUL, (TEXT, "NUL")),
@@ -42,6 +43,7 @@ KEYS = [
     ("timeout", "command", 300.0, "true", '"5 minutes"', (DURATION, DURATION)),
     ("timeout", "command_maximum", 1800.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("timeout", "command_lifetime", 0.0, "true", "-1", (DURATION, "between 0 and ten years")),
+    ("timeout", "mcp", 50.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("timeout", "session_idle", 1800.0, "true", '"-5m"', (DURATION, DURATION)),
     ("timeout", "session_lifetime", 0.0, "{}", "inf", (DURATION, "between 0 and ten years")),
     ("timeout", "idle", 1800.0, "true", '"1d"', (DURATION, DURATION)),
@@ -264,6 +266,7 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
         ("SHELLD_server__port", "9000", "server", "port", 9000),
         ("SHELLD_SERVER__HOST", "::1", "server", "host", "::1"),
         ("SHELLD_SERVER__MAX_BODY", "1MiB", "server", "max_body", MIB),
+        ("SHELLD_SERVER__MCP", "false", "server", "mcp", False),
         ("SHELLD_TIMEOUT__IDLE", "90", "timeout", "idle", 90.0),
         ("SHELLD_TIMEOUT__IDLE", "1m30s", "timeout", "idle", 90.0),
         ("SHELLD_LIMITS__MEMORY_MB", "1.5", "limits", "memory_mb", 1.5),
@@ -407,7 +410,9 @@ def test_the_example_of_the_contract_is_legal(tmp_path: Path) -> None:
     for section in vars(settings):
         lines.append(f"[{section}]")
         for key, value in vars(getattr(settings, section)).items():
-            if isinstance(value, dict):
+            if isinstance(value, bool):
+                lines.append(f"{key} = {str(value).lower()}")
+            elif isinstance(value, dict):
                 lines.append(f"{key} = {{ {', '.join(f'{name} = {text!r}' for name, text in value.items())} }}")
             elif isinstance(value, tuple):
                 lines.append(f"{key} = {list(value)}")
