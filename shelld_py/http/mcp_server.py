@@ -110,7 +110,8 @@ class _Tools:
             await asyncio.wait(self._interrupted, timeout=_LONGEST_INTERRUPTION)
         # A task of its own: a scope of anyio that is cancelled goes on to cancel whatever is then awaited, and what
         # interrupts a command must be awaited.
-        call = self._computer.carry_through(self._toolbox.call(params.name, params.arguments or {}, settings))
+        work = self._toolbox.call(params.name, params.arguments or {}, settings)
+        call = asyncio.get_running_loop().create_task(work)
         try:
             return _result(await asyncio.shield(call))
         except ShelldError as error:
