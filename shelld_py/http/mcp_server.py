@@ -6,6 +6,7 @@ one in which each request stands alone (2026-07-28). The only file that imports 
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ _LONGEST_REPORT: Final = 1.0
 _LONGEST_INTERRUPTION: Final = 1.0
 """Seconds that a call waits for the interruption of one that was cancelled before."""
 _LONGEST_LINE: Final = 200
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Context = ServerRequestContext[Any, Any]
 
@@ -164,9 +166,9 @@ def _reporter(context: Context) -> Callable[[Progress], Awaitable[None]]:
 
 
 def _printable(value: Any) -> Any:
-    """Return `value` with U+FFFD for bytes that were not UTF-8: the SDK does not take lone surrogates."""
+    """Return `value` with U+FFFD for lone surrogates, which JSON can bring and the SDK cannot send."""
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
         return {name: _printable(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

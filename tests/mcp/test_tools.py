@@ -160,9 +160,12 @@ def test_a_long_command_reports_progress_and_hands_over(speaker: RunningDaemon) 
 
 @each_generation
 def test_cancelling_interrupts_the_command_and_keeps_the_shell(speaker: RunningDaemon, mode: str) -> None:
+    """The next call waits for the interruption, which this command takes its time for."""
+    command = "(trap 'sleep 0.2; exit' INT; echo begun; sleep 60)"
+
     async def test(client: Any) -> None:
         await client.call_tool("bash", {"command": "kept=1", "restart": True})
-        call = asyncio.create_task(client.call_tool("bash", {"command": "echo begun; sleep 60"}))
+        call = asyncio.create_task(client.call_tool("bash", {"command": command}))
         while not (runs := [run for run in await _runs(speaker) if "sleep 60" in run["command"]]):
             await asyncio.sleep(0.02)
         call.cancel()
