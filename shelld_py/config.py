@@ -119,6 +119,24 @@ def _switch(value: object) -> bool:
     return value
 
 
+def _mcp_switch(value: object) -> bool:
+    wanted = _switch(value)
+    if wanted and (problem := _missing_mcp()):
+        raise ValueError(f"{problem}: pip install 'shelld-py[mcp]'")
+    return wanted
+
+
+def _missing_mcp() -> str:
+    """Return what is wrong with the package of the extra `mcp`, without importing it; nothing where all is well."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return "needs the package mcp, which is not installed"
+    return "" if version.startswith("2.") else f"needs version 2 of the package mcp, not {version}"
+
+
 def _number(value: object) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
@@ -180,6 +198,7 @@ class ServerSettings:
     data_directory: str = _setting(_text, "")
     max_body: int = _setting(parse_size, "16MiB")
     socketio: bool = _setting(_switch, False)
+    mcp: bool = _setting(_mcp_switch, False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +233,7 @@ class TimeoutSettings:
     command: float = _setting(parse_duration, "5m")
     command_maximum: float = _setting(_positive_duration, "30m")
     command_lifetime: float = _setting(parse_duration, "0")
+    mcp: float = _setting(_positive_duration, "50s")
     session_idle: float = _setting(parse_duration, "30m")
     session_lifetime: float = _setting(parse_duration, "0")
     idle: float = _setting(parse_duration, "30m")

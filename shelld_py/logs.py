@@ -84,7 +84,7 @@ def set_up_logging(settings: LoggingSettings) -> logging.Logger:
     logger.handlers[:] = [handler]
     logger.setLevel(settings.level.upper())
     logger.propagate = False
-    for name in ("uvicorn", "asyncio"):
+    for name in ("uvicorn", "asyncio", "mcp"):
         library = logging.getLogger(name)
         library.handlers[:] = [handler]
         library.setLevel(logging.WARNING)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import re
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 from starlette.routing import Route
 
 from shelld_py import errors
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import Settings, load
+from shelld_py.config import ServerSettings, Settings, load
 from shelld_py.engine.states import diagram
 from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
@@ -49,7 +51,7 @@ def application(directory: Path) -> Application:
         environment={}, working_directory=str(directory), data_directory=directory, open_files=(1024, 1024)
     )
     return Application(
-        Computer(Settings(), surroundings, logger),
+        Computer(Settings(server=ServerSettings(mcp=True)), surroundings, logger),
         KeyHolder(None),
         IdleTimer(0, lambda: None),
         logger=logger,
@@ -141,6 +143,20 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_settings_of_clients_can_be_read() -> None:
+    text = _read("docs/mcp.md")
+    readers: dict[str, Callable[[str], Any]] = {
+        "json": json.loads,
+        "toml": tomli.loads,
+        "python": lambda block: compile(block, "mcp.md", "exec"),
+    }
+    for language, read in readers.items():
+        blocks = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        assert blocks
+        for block in blocks:
+            read(block)
 
 
 @pytest.mark.parametrize("script", ["scripts/serve", "scripts/test"])

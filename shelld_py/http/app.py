@@ -23,6 +23,7 @@ from shelld_py.errors import NotFound, ShelldError, ShuttingDown
 from shelld_py.http.events import EventEndpoints
 from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock, checked_key
+from shelld_py.http.mcp import METHODS, McpEndpoint
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
 from shelld_py.http.problems import problem_response
 from shelld_py.http.repeats import AnswerRepeats, Repeats
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 PUBLIC_PATHS: Final = frozenset({"/health", "/openapi.json"})
 SOCKET_PATH: Final = "/socket.io/"
+MCP_PATH: Final = "/mcp"
 
 
 def routes(
@@ -125,18 +127,23 @@ class Application:
 
         tools = ToolEndpoints(computer)
         self._socket_events = self._served_events(tools) if computer.settings.server.socketio else None
+        self._mcp = McpEndpoint(computer, tools, logger) if computer.settings.server.mcp else None
 
         def reset() -> None:
             keys.forget()
             repeats.clear()
             if self._socket_events:
                 self._socket_events.drop_clients()
+            if self._mcp:
+                self._mcp.end_sessions()
 
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
         runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer)
         self.routes = routes(shells, runs, sessions, files, tools, EventEndpoints(tools))
         if self._socket_events:
             self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
+        if self._mcp:
+            self.routes.append(Route(MCP_PATH, self._mcp, methods=METHODS))
         app: ASGIApp = Router(self.routes, redirect_slashes=False)
         app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
         app = BodyLimit(app, limit=computer.settings.server.max_body)
@@ -156,6 +163,8 @@ class Application:
         """Part with the clients that are connected for longer than a request."""
         if self._socket_events:
             await self._socket_events.aclose()
+        if self._mcp:
+            await self._mcp.aclose()
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket, which is open for Socket.IO alone, if its handshake has the key.

@@ -26,7 +26,7 @@ from shelld_py.errors import (
     ShuttingDown,
 )
 from shelld_py.http.operation import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
-from shelld_py.http.operations import OPERATIONS
+from shelld_py.http.operations import OPERATIONS, OTHER_PROTOCOLS
 from shelld_py.http.problems import PROBLEM_TYPE
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
 from shelld_py.version import __version__
@@ -52,9 +52,9 @@ Errors are one line of text in the first case and a problem document in the seco
 
 
 def endpoints_of(routes: Iterable[BaseRoute]) -> Iterable[tuple[str, str]]:
-    """Yield the method and path of each route; HEAD comes with every GET and is not told."""
+    """Yield the method and path of each route that is described; HEAD comes with every GET and is not told."""
     for route in routes:
-        if isinstance(route, Route):
+        if isinstance(route, Route) and route.path not in OTHER_PROTOCOLS:
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 yield method, route.path
 

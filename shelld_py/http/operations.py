@@ -286,3 +286,6 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     **_MAIN, **_SESSIONS, **_RUNS, **FILE_OPERATIONS, **TOOL_OPERATIONS, **_DAEMON,
 }  # fmt: skip
 """Every endpoint by its method and path."""
+
+OTHER_PROTOCOLS: Final = frozenset({"/mcp", "/socket.io/"})
+"""Paths that are served where a setting says so. What is spoken there describes itself."""

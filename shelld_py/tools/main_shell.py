@@ -69,7 +69,11 @@ async def bash_input(arguments: BashInput, call: Call) -> Outcome:
 
 
 async def _started(call: Call, *, restart: bool) -> Shell:
-    """Return the main shell, started if need be; with `restart`, a fresh one."""
+    """Return the main shell, started if need be; with `restart`, a fresh one. A call that is cancelled ends neither."""
+    return await asyncio.shield(call.computer.carry_through(_start(call, restart=restart)))
+
+
+async def _start(call: Call, *, restart: bool) -> Shell:
     computer = call.computer
     async with call.view.starting:
         if computer.main.state is ShellState.AVAILABLE:

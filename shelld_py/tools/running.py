@@ -1,6 +1,7 @@
 """A command as a tool runs it: start it, wait for it with progress and cancellation, show it."""
 
 import asyncio
+import contextlib
 import posixpath
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -90,13 +91,34 @@ def failed(result: RunResult) -> bool:
 async def _wait_and_tell(call: Call, run: Run, timeout: float) -> None:
     """Wait as `Run.wait` does, and report how far it is in between."""
     tell = call.context.on_progress
-    deadline = asyncio.get_running_loop().time() + timeout
-    while tell and run.running and not run.awaiting_input:
-        await tell(_progress(run))
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    told = 0
+    while tell and (left := deadline - loop.time()) > 0:
+        await _wait_for_progress(call, run, told, left)
+        if not run.running or run.awaiting_input:
             return
-        await run.wait(min(left, call.context.progress_interval), for_input=True)
+        if loop.time() < deadline:
+            told = _output_size(run)
+            await tell(_progress(run))
+
+
+async def _wait_for_progress(call: Call, run: Run, told: int, left: float) -> None:
+    """Return when there is more than `told` bytes of output to tell of, when it is time to, or all is over.
+
+    That is when `run` has ended or waits for input, or after `left` seconds.
+    """
+    interval = min(left, call.context.progress_interval)
+    pace = min(interval, call.context.progress_pace)
+    await run.wait(pace, for_input=True)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(interval - pace):
+            while run.running and not run.awaiting_input and _output_size(run) == told:
+                await run.changed()
+
+
+def _output_size(run: Run) -> int:
+    return sum(log.size for log in run.logs)
 
 
 def _progress(run: Run) -> Progress:

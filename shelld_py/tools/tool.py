@@ -46,13 +46,15 @@ class CallContext:
     `patience` is how long a call waits for a command at most, whatever its arguments say: then it answers with
     the output so far and the id by which to go on. None leaves it to the settings. With `interrupt_on_cancel`,
     cancelling the task of the call ends the command it waits for and keeps the shell; without it, the command
-    goes on. `on_progress` is called when the command has started and every `progress_interval` then.
+    goes on. `on_progress` is called while the command runs: at the latest every `progress_interval`, sooner where
+    there is new output, but never within `progress_pace` of the start or of the call before.
     """
 
     patience: float | None = None
     interrupt_on_cancel: bool = False
     on_progress: Callable[[Progress], Awaitable[None]] | None = None
     progress_interval: float = 5.0
+    progress_pace: float = 1.0
 
 
 @dataclass(slots=True)

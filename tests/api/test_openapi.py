@@ -53,6 +53,14 @@ def test_a_route_without_a_declaration_is_an_error() -> None:
         document((("GET", "/undeclared"),))
 
 
+def test_other_protocols_describe_themselves(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """What is served for MCP and Socket.IO is no part of the description, and does not stand in its way."""
+    daemon = start_daemon(server__mcp="true", server__socketio="true")
+    described = daemon.client.get("/openapi.json")
+    assert described.status_code == 200
+    assert not {"/mcp", "/socket.io/"} & described.json()["paths"].keys()
+
+
 def test_every_error_code_is_in_the_answers(description: dict[str, Any]) -> None:
     codes = {kind.code for kind in error_kinds()}
     assert set(description["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == codes

@@ -1,6 +1,7 @@
 """Calls as protocols make them, without HTTP: progress, cancellation, handing over."""
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -55,7 +56,7 @@ async def started(computer: Computer, count: int = 1) -> None:
 
 @pytest.mark.parametrize("tool", ["bash", "run_shell_command", "execute_command", "shell_exec"])
 def test_progress_is_reported_while_a_command_runs(tmp_path: Path, tool: str) -> None:
-    """Once at the start, then at every interval, with the last line of output."""
+    """At every interval at the latest, with the last line of output."""
 
     async def test(_: Computer, toolbox: Toolbox) -> None:
         seen: list[Progress] = []
@@ -70,8 +71,46 @@ def test_progress_is_reported_while_a_command_runs(tmp_path: Path, tool: str) ->
         outcome = await toolbox.call(tool, {"command": command}, context)
         assert "half way\ndone\n" in outcome.text
         assert {progress.run_id for progress in seen} == {outcome.run_id}
-        assert seen[-1].output_size == len("half way\n")
+        assert {progress.output_size for progress in seen if progress.last_line == "half way"} == {len("half way\n")}
         assert [progress.seconds for progress in seen] == sorted(progress.seconds for progress in seen)
+
+    with_toolbox(tmp_path, test)
+
+
+def test_new_output_is_reported_without_waiting_for_the_interval(tmp_path: Path) -> None:
+    """But not faster than the pace, and what is not new is not told again."""
+
+    async def test(_: Computer, toolbox: Toolbox) -> None:
+        seen: list[Progress] = []
+
+        async def tell(progress: Progress) -> None:
+            seen.append(progress)
+            (tmp_path / progress.last_line).touch()
+
+        context = CallContext(on_progress=tell, progress_interval=60, progress_pace=0.1)
+        command = f"for i in 1 2 3; do echo -n; echo $i; until [ -e {tmp_path}/$i ]; do sleep 0.01; done; done"
+        outcome = await toolbox.call("shell_exec", {"command": command}, context)
+        assert not outcome.running
+        assert [progress.last_line for progress in seen] == ["1", "2", "3"]
+        seconds = [0.0, *(progress.seconds for progress in seen)]
+        assert min(later - earlier for earlier, later in itertools.pairwise(seconds)) > 0.09
+
+    with_toolbox(tmp_path, test)
+
+
+def test_cancelling_while_the_main_shell_restarts_lets_it_start(tmp_path: Path) -> None:
+    """Half a restart would leave no shell. What was to be run in it is not run."""
+
+    async def test(_: Computer, toolbox: Toolbox) -> None:
+        await toolbox.call("bash", {"command": "never=1"})
+        arguments = {"command": "never=2", "restart": True}
+        call = asyncio.create_task(toolbox.call("bash", arguments, CallContext(interrupt_on_cancel=True)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await toolbox.call("bash", {"command": "echo ${never-well}"})).text.startswith("well\n")
 
     with_toolbox(tmp_path, test)
 
