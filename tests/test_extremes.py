@@ -300,7 +300,7 @@ def test_servers_let_the_run_complete(daemon: RunningDaemon, how: str) -> None:
     result = daemon.run(how.format("sleep 4716"), timeout=10)
     assert result["status"] == "completed"
     assert time.monotonic() - begin < 3
-    assert len(result["background_pids"]) == 1
+    assert 1 <= len(result["background_pids"]) <= 2, "setsid may not have parted with its child yet"
     wait_for(lambda: processes_with("4716"))
 
 
