@@ -18,29 +18,25 @@ What can happen while a command runs, and how it is noticed
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import os
-import resource
 import secrets
-import shlex
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ptyprocess import PtyProcess
-
-from shelld_py.engine import oom, processes
+from shelld_py.engine import processes
 from shelld_py.engine.cgroups import ShellCgroup
-from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Paths, Report, ReportKind, ReportParser
+from shelld_py.engine.channels import Channels, descriptor_path, write_all
+from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Report, ReportKind, ReportParser
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.repair import DAMAGE, Patient, Repair
-from shelld_py.engine.terminal import Sink, Terminal, set_baseline_modes
-from shelld_py.errors import InvalidRequest, ShellStartFailed
+from shelld_py.engine.script import Place, Script, encoded, script_of
+from shelld_py.engine.spawning import Confinement, spawn
+from shelld_py.engine.terminal import Sink, Terminal
+from shelld_py.errors import ShellStartFailed
 
 _BOOT_TIMEOUT: Final = 15.0
-_PIPE_READ: Final = 65536
-_LARGE_TEXT: Final = 65536
 _SIGNALLED: Final = 128
 _PIDFD_GETFD: Final = 438
 _STARTUP_OUTPUT: Final = 4096
@@ -50,7 +46,6 @@ _START_PATIENCE: Final = 0.05
 _END_PATIENCE: Final = 5.0
 _KILL_PATIENCE: Final = 0.5
 _STOP_LOOKS: Final = 200
-_MEMORY_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved", "scratch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +75,6 @@ class Outcome:
     damage: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A command with what is to be done around it."""
-
-    text: str
-    setup: Sequence[str] = ()
-    cleanup: Sequence[str] = ()
-
-
 @dataclass(slots=True)
 class _Execution:
     """A command on its way through bash, and where what it writes goes."""
@@ -99,34 +85,6 @@ class _Execution:
     stdin_file: int
     begun: bool = False
     stderr_moved_before: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """What bash, and with it all that it starts, is bound to from its first moment."""
-
-    open_files: tuple[int, int]
-    """RLIMIT_NOFILE, soft and hard."""
-    process_ceiling: int | None = None
-    """The soft RLIMIT_NPROC."""
-    oom_score_adj: int | None = None
-    cgroup: ShellCgroup | None = None
-    """Entered if it can be: whoever needs to know asks it (`holds`)."""
-
-    def enter(self) -> None:
-        """Bind this process: called between fork and execve. Raises `OSError`."""
-        if self.cgroup:
-            with contextlib.suppress(OSError):
-                entrance = os.open(self.cgroup.entrance, os.O_WRONLY | os.O_CLOEXEC)
-                os.write(entrance, b"0")
-                os.close(entrance)
-        if self.oom_score_adj is not None:
-            oom.set_adjustment(self.oom_score_adj)
-        resource.setrlimit(resource.RLIMIT_NOFILE, self.open_files)
-        if self.process_ceiling is not None:
-            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-            ceiling = self.process_ceiling if hard == resource.RLIM_INFINITY else min(self.process_ceiling, hard)
-            resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, hard))
 
 
 class Bash:
@@ -146,11 +104,7 @@ class Bash:
         self._reaper = reaper
         self._restore = restore
         self._size = (24, 80)
-        self._descriptors: list[int] = []
-        self._boot_r, self._boot_w = self._pipe()
-        self._bell_r, self._bell_w = self._pipe()
-        self._reports_r, self._reports_w = self._pipe()
-        self._memory = {name: self._memory_file(name) for name in _MEMORY_FILES}
+        self._channels = Channels()
         self._pidfd = self._stat_file = self._children_file = -1
         self._tag = f"tag{secrets.token_hex(8)}"
         self._parser = ReportParser(self._tag)
@@ -244,8 +198,15 @@ class Bash:
         stdin_file = -1
         if stdin is not None:
             stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
-            _write_all(stdin_file, _encode(stdin))
-        script = self._script(command, directory, environment, stdin_file)
+            write_all(stdin_file, encoded(stdin))
+        script = script_of(
+            command,
+            directory=directory,
+            environment=environment,
+            stdin=descriptor_path(stdin_file) if stdin_file >= 0 else None,
+            place=Place(self.directory, self._previous_directory),
+            saved=self._channels.saved,
+        )
         execution = _Execution(script, sink, stderr_sink, stdin_file)
         if self._looping.done() and not self.death and self._drained():
             self._launch(execution)
@@ -363,7 +324,7 @@ class Bash:
 
     def close(self) -> None:
         """Release all descriptors. bash must have ended."""
-        self._loop.remove_reader(self._reports_r)
+        self._loop.remove_reader(self._channels.reports_pipe)
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -372,9 +333,10 @@ class Bash:
         if self.stderr_terminal:
             self.stderr_terminal.close()
         self._forget_shared_files()
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-        self._descriptors.clear()
+        for descriptor in (self._stat_file, self._children_file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._channels.close()
 
     @contextlib.contextmanager
     def _held_in_command(self) -> Iterator[bool]:
@@ -403,21 +365,6 @@ class Bash:
 
     # --- starting -------------------------------------------------------------------------------------
 
-    def _pipe(self) -> tuple[int, int]:
-        ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._descriptors += ends
-        return ends
-
-    def _memory_file(self, name: str) -> int:
-        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
-        self._descriptors.append(descriptor)
-        return descriptor
-
-    def _proc_file(self, name: str) -> int:
-        descriptor = os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        self._descriptors.append(descriptor)
-        return descriptor
-
     def _spawn(
         self,
         argv: list[str],
@@ -426,92 +373,48 @@ class Bash:
         size: tuple[int, int],
         confinement: Confinement,
     ) -> None:
-        """Fork and execute bash: on the main thread, since PR_SET_PDEATHSIG is about the thread that forks."""
-        boot = _descriptor_path(self._boot_r)
-        daemon = os.getpid()
+        """Start the process, and begin to listen to it."""
+        channels = self._channels
         self._cgroup = confinement.cgroup
-
-        def in_child() -> None:
-            processes.die_with_parent()
-            if os.getppid() != daemon:
-                os._exit(1)
-            processes.become_subreaper()
-            processes.default_signals()
-            confinement.enter()
-            set_baseline_modes(0)
-            lines = os.open(boot, os.O_RDONLY)
-            os.dup2(lines, 0)
-            os.close(lines)
-
-        process = PtyProcess.spawn(
-            argv, cwd=directory, env=dict(environment), echo=False, preexec_fn=in_child, dimensions=size
+        self.pid, master = spawn(
+            argv,
+            environment=environment,
+            directory=directory,
+            size=size,
+            confinement=confinement,
+            standard_input=descriptor_path(channels.boot_pipe),
         )
-        master = fcntl.fcntl(process.fd, fcntl.F_DUPFD_CLOEXEC, 3)
-        process.fileobj.close()
-        process.closed = True
-        self.pid = process.pid
-        self._reaper.own(process.pid)
+        self._reaper.own(self.pid)
         self.directory = directory
         self._size = size
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._reap)
         self._stat_file = self._proc_file("stat")
         self._children_file = self._proc_file(f"task/{self.pid}/children")
         self.terminal = Terminal(master, self._idle_sink)
-        memory = {name: _descriptor_path(descriptor) for name, descriptor in self._memory.items()}
-        paths = Paths(
-            boot=boot,
-            bell=_descriptor_path(self._bell_r),
-            reports=_descriptor_path(self._reports_w),
-            terminal=self.terminal.slave_path,
-            shell=os.readlink(f"/proc/{self.pid}/exe"),
-            **memory,
-        )
+        shell = os.readlink(f"/proc/{self.pid}/exe")
+        paths = channels.paths(terminal=self.terminal.slave_path, shell=shell)
         self._driver = Driver(paths, self._tag, restore=self._restore)
         self._repair = Repair(
             Patient(
                 pid=self.pid,
                 terminal=self.terminal,
                 driver=self._driver,
-                boot_pipe=self._boot_r,
-                bell_pipe=self._bell_r,
-                send_lines=self._send_lines,
+                boot_pipe=channels.boot_pipe,
+                bell_pipe=channels.bell_pipe,
+                send_lines=channels.send_lines,
                 send_signal=self._signal_bash,
             )
         )
         for path, content in self._driver.files.items():
-            name = next(name for name, known in memory.items() if known == path)
-            _write_all(self._memory[name], content.encode())
-        self._loop.add_reader(self._reports_r, self._read_reports)
-        self._send_lines(self._driver.start_lines)
+            channels.write(path, content)
+        self._loop.add_reader(channels.reports_pipe, self._read_reports)
+        channels.send_lines(self._driver.start_lines)
+
+    def _proc_file(self, name: str) -> int:
+        return os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
     # --- one command ----------------------------------------------------------------------------------
-
-    def _script(
-        self, command: str, directory: str | None, environment: Mapping[str, str] | None, stdin_file: int
-    ) -> Script:
-        """Write what `directory`, `environment` and standard input mean in bash."""
-        setup: list[str] = []
-        cleanup: list[str] = []
-        if environment:
-            names = " ".join(shlex.quote(name) for name in environment)
-            saved = _descriptor_path(self._memory["saved"])
-            setup.append(f"\\builtin declare -p {names} >|{saved} 2>|/dev/null")
-            setup.append(
-                "\\builtin export -- " + " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-            )
-            cleanup += [f"\\builtin unset -v {names}", f"\\builtin . {saved}"]
-        if directory or stdin_file >= 0:
-            command = f"\\builtin eval -- {shlex.quote(command)}"
-            if stdin_file >= 0:
-                command += f" <{_descriptor_path(stdin_file)}"
-            if directory:
-                command = f"\\builtin cd -- {shlex.quote(directory)} && {command}"
-                cleanup += [
-                    f"\\builtin cd -- {shlex.quote(self.directory)}",
-                    f"OLDPWD={shlex.quote(self._previous_directory)}",
-                ]
-        return Script(command, setup, cleanup)
 
     def _launch(self, execution: _Execution) -> None:
         """Have bash begin with the command. All that was written before has gone to the idle sink."""
@@ -579,14 +482,14 @@ class Bash:
 
     def _ring(self, command: str, setup: Sequence[str]) -> None:
         """Have bash evaluate `command`; `_ended` follows."""
-        text = _encode(self._driver.command_text(command, self._carried, setup))
+        text = encoded(self._driver.command_text(command, self._carried, setup))
         self._over = self._loop.create_future()
         if self.death:
             self._end(self.death)
             return
         self._repair.begin()
-        _write_text(self._memory["text"], text)
-        os.write(self._bell_w, b"\0")
+        self._channels.put_text(text)
+        self._channels.ring()
         if self._typed_ahead:
             self.terminal.write(bytes(self._typed_ahead))
             self._typed_ahead.clear()
@@ -602,8 +505,7 @@ class Bash:
             self._carried = self._driver.carry(ended, self._carried, command)
             self.directory = self._checked_directory(ended.directory)
             self._previous_directory = ended.previous_directory
-        if len(command) > _LARGE_TEXT:
-            os.ftruncate(self._memory["text"], 0)
+        self._channels.forget_text(len(command))
         return ended
 
     def _stderr_setup(self, *, apart: bool) -> list[str]:
@@ -675,13 +577,12 @@ class Bash:
     # --- what bash says -------------------------------------------------------------------------------
 
     def _read_reports(self) -> None:
-        """Take what bash has said so far. A read that gives less than it might has emptied the pipe."""
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reports_r, _PIPE_READ):
-                for report in self._parser.feed(data):
-                    self._take(report)
-                if len(data) < _PIPE_READ:
-                    return
+        """Take what bash has said so far."""
+        more = True
+        while more:
+            data, more = self._channels.read_reports()
+            for report in self._parser.feed(data):
+                self._take(report)
 
     def _take(self, report: Report) -> None:
         if report.kind is ReportKind.RAN:
@@ -702,10 +603,9 @@ class Bash:
         """bash reads lines: give it the loop. It does not listen to the bell, so what is in there is stale."""
         if self._looping.done():
             self._looping = self._loop.create_future()
-        _empty(self._bell_r)
-        _empty(self._boot_r)
+        self._channels.take_back()
         self._forget_shared_files()
-        self._send_lines(self._driver.loop_lines)
+        self._channels.send_lines(self._driver.loop_lines)
 
     def _enter_loop(self, report: Report) -> None:
         self._reported_exit = None
@@ -716,7 +616,7 @@ class Bash:
         if not self._looping.done():
             self._looping.set_result(None)
         if self._over and not self._over.done():
-            os.write(self._bell_w, b"\0")
+            self._channels.ring()
 
     def _end(self, ended: Report | Death) -> None:
         if self._over and not self._over.done():
@@ -745,56 +645,6 @@ class Bash:
             self._died.set_result(None)
         if self.on_death:
             self.on_death()
-
-    def _send_lines(self, lines: bytes) -> None:
-        os.write(self._boot_w, lines)
-
-
-def _descriptor_path(descriptor: int) -> str:
-    """Return a path by which another process of this user can open what `descriptor` refers to."""
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Make `data` the content of a memory file."""
-    os.ftruncate(descriptor, 0)
-    written = 0
-    while written < len(data):
-        written += os.pwrite(descriptor, data[written:], written)
-
-
-def _write_text(descriptor: int, text: bytes) -> None:
-    """Make `text`, up to the NUL behind it, the content of a memory file: without cutting it first."""
-    data = text + b"\0"
-    written = 0
-    while written < len(data):
-        written += os.pwrite(descriptor, data[written:], written)
-
-
-def _empty(pipe: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        while os.read(pipe, _PIPE_READ):
-            pass
-
-
-def check_command(text: str) -> None:
-    """Raise `InvalidRequest` where bash cannot be given `text`."""
-    check_encodable("command", text)
-    if "\0" in text:
-        raise InvalidRequest("The command contains a NUL character, which bash cannot take.")
-
-
-def check_encodable(name: str, text: str) -> None:
-    """Raise `InvalidRequest` where `text` has no bytes."""
-    try:
-        _encode(text)
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"{name} contains a lone surrogate, which has no bytes in UTF-8.") from None
-
-
-def _encode(text: str) -> bytes:
-    """Return the bytes of `text`; surrogates stand for bytes that were not UTF-8 (PEP 383)."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _readable(data: bytes | bytearray) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from shelld_py.config import LimitSettings, OnExit, ShellSettings
 from shelld_py.engine import processes
 from shelld_py.engine.accounting import Account
-from shelld_py.engine.bash import Bash, Confinement, Outcome, check_command, check_encodable
+from shelld_py.engine.bash import Bash, Outcome
 from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.endings import after_kernel_kills, judge
 from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
@@ -31,6 +31,8 @@ from shelld_py.engine.oom import KillCounter
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Ending, Run
+from shelld_py.engine.script import check_command, check_encodable
+from shelld_py.engine.spawning import Confinement
 from shelld_py.engine.states import MESSAGES, Event, transition
 from shelld_py.engine.store import RunStore
 from shelld_py.engine.watch import RunWatch

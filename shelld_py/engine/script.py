@@ -1,0 +1,77 @@
+"""What a caller asks for as text that bash understands: a command, and what is to be done around it.
+
+Text in, text out; the driver's own commands are in driver.py.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shelld_py.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A command with what is to be done around it."""
+
+    text: str
+    setup: Sequence[str] = ()
+    cleanup: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shell is, as bash has it: `$PWD` and `$OLDPWD`."""
+
+    directory: str
+    previous: str
+
+
+def script_of(
+    command: str,
+    *,
+    directory: str | None,
+    environment: Mapping[str, str] | None,
+    stdin: str | None,
+    place: Place,
+    saved: str,
+) -> Script:
+    """Write what `directory`, `environment` and `stdin`, the path of a file, mean in bash.
+
+    The shell comes back to `place`, and variables to what they were: they are kept in the file `saved`.
+    """
+    setup: list[str] = []
+    cleanup: list[str] = []
+    if environment:
+        names = " ".join(shlex.quote(name) for name in environment)
+        values = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        setup += [f"\\builtin declare -p {names} >|{saved} 2>|/dev/null", f"\\builtin export -- {values}"]
+        cleanup += [f"\\builtin unset -v {names}", f"\\builtin . {saved}"]
+    if directory or stdin:
+        command = f"\\builtin eval -- {shlex.quote(command)}"
+        if stdin:
+            command += f" <{stdin}"
+        if directory:
+            command = f"\\builtin cd -- {shlex.quote(directory)} && {command}"
+            cleanup += [f"\\builtin cd -- {shlex.quote(place.directory)}", f"OLDPWD={shlex.quote(place.previous)}"]
+    return Script(command, setup, cleanup)
+
+
+def check_command(text: str) -> None:
+    """Raise `InvalidRequest` where bash cannot be given `text`."""
+    check_encodable("command", text)
+    if "\0" in text:
+        raise InvalidRequest("The command contains a NUL character, which bash cannot take.")
+
+
+def check_encodable(name: str, text: str) -> None:
+    """Raise `InvalidRequest` where `text` has no bytes."""
+    try:
+        encoded(text)
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{name} contains a lone surrogate, which has no bytes in UTF-8.") from None
+
+
+def encoded(text: str) -> bytes:
+    """Return the bytes of `text`; surrogates stand for bytes that were not UTF-8 (PEP 383)."""
+    return text.encode("utf-8", "surrogateescape")
