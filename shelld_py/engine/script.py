@@ -3,11 +3,15 @@
 Text in, text out; the driver's own commands are in driver.py.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from shelld_py.errors import InvalidRequest
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,16 @@ def check_encodable(name: str, text: str) -> None:
         encoded(text)
     except UnicodeEncodeError:
         raise InvalidRequest(f"{name} contains a lone surrogate, which has no bytes in UTF-8.") from None
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raise `InvalidRequest` where a name cannot be one of a variable, or bash cannot be given a value."""
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidRequest(f"environment: {name!r} cannot be the name of a variable.")
+        if "\0" in value:
+            raise InvalidRequest(f"environment: the value of {name} contains a NUL character.")
+        check_encodable(f"environment: the value of {name}", value)
 
 
 def encoded(text: str) -> bytes:

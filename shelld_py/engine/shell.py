@@ -7,10 +7,7 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 """
 
 import asyncio
-import contextlib
 import logging
-import os
-import re
 import shlex
 import signal
 import time
@@ -27,11 +24,12 @@ from shelld_py.engine.bash import Bash, Outcome
 from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.endings import after_kernel_kills, judge
 from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
+from shelld_py.engine.lingering import Lingering, left_behind
 from shelld_py.engine.oom import KillCounter
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Ending, Run
-from shelld_py.engine.script import check_command, check_encodable
+from shelld_py.engine.script import check_command, check_encodable, check_environment
 from shelld_py.engine.spawning import Confinement
 from shelld_py.engine.states import MESSAGES, Event, transition
 from shelld_py.engine.store import RunStore
@@ -60,7 +58,6 @@ _NOTICE_SIZE: Final = 256
 _SIGNALLED: Final = 128
 _MEBIBYTE: Final = 1024 * 1024
 _KEY_SIGNALS: Final = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +85,6 @@ class ShellContext:
     logger: logging.Logger
 
 
-@dataclass(slots=True)
-class _Lingering:
-    """An ended run with processes that it left behind."""
-
-    run: Run
-    left: list[processes.ProcessStat]
-    ended: bool = False
-    """Whether all of them had ended when output was last taken: it cannot come from them any more."""
-
-    def alive(self) -> list[processes.ProcessStat]:
-        return [stat for stat in self.left if processes.still_alive(stat)]
-
-
 class Shell:
     """One shell. `async with Shell(...)` starts it and ends it; or call `start` and `end`."""
 
@@ -119,7 +103,7 @@ class Shell:
         self._cgroup: ShellCgroup | None = None
         self._watch: RunWatch | None = None
         self._line_typed = True
-        self._lingering: list[_Lingering] = []
+        self._lingering = Lingering(context.store)
         self._own_log: OutputLog | None = None
         self._stopping = False
         self._stops: set[asyncio.Task[None]] = set()
@@ -143,7 +127,7 @@ class Shell:
             directory = request.working_directory
             if directory is not None and not _is_directory(directory):
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
-            _check_environment(request.environment)
+            check_environment(request.environment)
             self._request = request
             await self._start_bash()
             self._become(target)
@@ -155,13 +139,13 @@ class Shell:
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
         directory = self._resolved(command.directory)
-        _check_environment(command.environment)
+        check_environment(command.environment)
         check_command(command.text)
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
         run = self._context.store.create(self.session_id, command, run_id)
         run.working_directory = self.working_directory
-        earlier = [stat for item in self._lingering for stat in item.alive()]
+        earlier = self._lingering.alive()
         before = self._usage if self._usage and not self._lingering else bash.usage()
         account = Account(run, bash, before, earlier, self._cgroup, self._context.kill_counter)
         limit_watch = self._watched_limits(run, bash, account)
@@ -215,8 +199,7 @@ class Shell:
         await run.wait(self._context.kill_grace)
         if run.running:
             self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
-            earlier = [stat.pid for item in self._lingering for stat in item.alive()]
-            await bash.kill_started(earlier)
+            await bash.kill_started([stat.pid for stat in self._lingering.alive()])
             run.signals_sent.add(signal.SIGKILL)
             await run.wait(_KILL_PATIENCE)
         if run.running:
@@ -278,20 +261,9 @@ class Shell:
 
     async def settled(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
-        loop = asyncio.get_running_loop()
         if self._driving and run in (None, self.last_run):
             await asyncio.wait({self._driving})
-        for item in [item for item in self._lingering if run in (None, item.run)]:
-            for stat in item.alive():
-                with contextlib.suppress(OSError):
-                    handle = os.pidfd_open(stat.pid)
-                    ended = loop.create_future()
-                    loop.add_reader(handle, _end_once, ended)
-                    try:
-                        await ended
-                    finally:
-                        loop.remove_reader(handle)
-                        os.close(handle)
+        await self._lingering.settled(run)
 
     # --- what can be seen of it -----------------------------------------------------------------------
 
@@ -386,7 +358,7 @@ class Shell:
             bash.close()
             self._bash = None
             await self._remove_cgroup()
-            self._release_lingering(self._lingering)
+            self._lingering.release_all(self.state)
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
@@ -446,7 +418,7 @@ class Shell:
                 self._doom(run, *breach)
             if run.ends_shell:
                 await bash.end()
-            left = [] if bash.death or not bash.has_children() else _left_behind(bash.pid, earlier, run.started_at)
+            left = [] if bash.death or not bash.has_children() else left_behind(bash.pid, earlier, run.started_at)
             ending = judge(
                 outcome,
                 stop=run.stop_reason,
@@ -477,9 +449,9 @@ class Shell:
         if run.ends_shell and not self._stopping:
             self._context.on_breach(self.session_id)
         await store.seal(run, self.state)
-        self._release_lingering([item for item in self._lingering if not item.alive()])
+        self._lingering.release_ended(self.state)
         if left:
-            self._lingering.append(_Lingering(run, left))
+            self._lingering.add(run, left)
         else:
             store.release(run)
 
@@ -512,20 +484,11 @@ class Shell:
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
 
-    def _release_lingering(self, items: list["_Lingering"]) -> None:
-        """Let go of runs whose processes have ended: their output is complete now."""
-        for item in list(items):
-            self._lingering.remove(item)
-            self._context.store.save(item.run, self.state)
-            self._context.store.release(item.run)
-
     def _take_idle_output(self, data: memoryview) -> None:
         """Keep what is written while no run goes on: with the run that it comes from, where only one can be."""
-        owners = [item for item in self._lingering if not item.ended]
-        for item in owners:
-            item.ended = not item.alive()
-        if len(owners) == 1:
-            owners[0].run.append(data)
+        writer = self._lingering.writer()
+        if writer:
+            writer.append(data)
             return
         if self._own_log is None:
             path = self._context.log_directory / f"{self.session_id}.log"
@@ -544,30 +507,6 @@ class Shell:
         return str(path)
 
 
-def _left_behind(pid: int, earlier: list[processes.ProcessStat], started_at: float) -> list[processes.ProcessStat]:
-    """Return what a run that began at `started_at` has left running below bash, `pid`.
-
-    What was there before does not count, nor what descends from it, be it by its process group or session
-    alone: an orphan has lost its parent, but keeps those.
-    """
-    known = {stat.pid for stat in earlier}
-    groups = {stat.group for stat in earlier}
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    first_tick = int((started_at - boot) * processes.CLOCK_TICKS) - 1
-    left = []
-    for stat in processes.descendants(pid):
-        if stat.pid in known or stat.parent in known or stat.group in groups:
-            known.add(stat.pid)
-        elif stat.start_ticks >= first_tick:
-            left.append(stat)
-    return left
-
-
-def _end_once(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 def _is_directory(path: str) -> bool:
     try:
         return Path(path).is_dir()
@@ -578,12 +517,3 @@ def _is_directory(path: str) -> bool:
 def _last_output(run: Run) -> bytes:
     log = run.log(Stream.STDERR) or run.log(Stream.STDOUT)
     return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""
-
-
-def _check_environment(environment: Mapping[str, str]) -> None:
-    for name, value in environment.items():
-        if not _VARIABLE.fullmatch(name):
-            raise InvalidRequest(f"environment: {name!r} cannot be the name of a variable.")
-        if "\0" in value:
-            raise InvalidRequest(f"environment: the value of {name} contains a NUL character.")
-        check_encodable(f"environment: the value of {name}", value)
