@@ -14,9 +14,8 @@ from shelld_py.client import file_calls, run_calls, shell_calls
 from shelld_py.client.calls import Answer, Call, Duration, T, segment
 from shelld_py.client.connection import SOCKET_OPTIONS, Attempts, Connection, Retries, answer_of, result_of
 from shelld_py.client.events import EVENTS_TYPE, Event, Following, follow_known, follow_new
-from shelld_py.client.results import OutputPart
 from shelld_py.client.shell_calls import FormatName, RunOptions, StartupOptions, StreamName
-from shelld_py.models import Stream
+from shelld_py.models import OutputPart, Stream
 
 P = ParamSpec("P")
 
