@@ -206,7 +206,12 @@ def get_session(base: str, session_id: str) -> Call[SessionStatus]:
 
 def close_session(base: str, session_id: str) -> Call[None]:
     """End a session and all that it has started. Raises `SessionNotFound`."""
-    return Call(method="DELETE", path=f"{base}/{segment(session_id)}", parse=nothing, wait=None)
+    return close_shell(f"{base}/{segment(session_id)}")
+
+
+def close_shell(base: str) -> Call[None]:
+    """End the shell and all that it has started. Raises `SessionNotFound`."""
+    return Call(method="DELETE", path=base, parse=nothing, wait=None)
 
 
 def list_tools(base: str, format: str | None = None) -> Call[Any]:  # noqa: A002
