@@ -15,8 +15,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from shelld_py import models
 from shelld_py.config import LimitSettings, TimeoutSettings
 from shelld_py.engine import hierarchies
 
@@ -37,19 +36,8 @@ _CPU_VARIABLES: Final = (
 """What sets the number of jobs or threads. nproc(1), and so `make -j$(nproc)`, obeys OMP_NUM_THREADS."""
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+class Metadata(models.Metadata[LimitSettings, TimeoutSettings], frozen=True, kw_only=True):
     """What a client may know of the machine and of the rules. `cpus` and `memory_mb` (MiB) are what may be used."""
-
-    operating_system: str
-    shell: str
-    workspace_directory: str
-    version: str
-    user: str
-    cpus: float
-    memory_mb: float
-    limits: LimitSettings
-    timeouts: TimeoutSettings
-    allowed_directories: tuple[str, ...]
 
 
 def operating_system(os_release: str) -> str:

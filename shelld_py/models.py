@@ -7,12 +7,15 @@ in UTC. Everything is frozen. The JSON form of each model is its fields in the o
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from shelld_py.units import DURATION_PATTERN, LONGEST_DURATION
+
+Limits = TypeVar("Limits")
+Timeouts = TypeVar("Timeouts")
 
 
 class ShellState(StrEnum):
@@ -288,6 +291,24 @@ class SessionStatus(ShellStatus, frozen=True, kw_only=True):
     expires_at: Timestamp | None
 
 
+class Metadata(msgspec.Struct, Generic[Limits, Timeouts], frozen=True, kw_only=True):
+    """What a client may know of the machine and of the rules. `cpus` and `memory_mb` (MiB) are what may be used.
+
+    Limits and time-outs are the daemon's settings: it knows what they are, a client has them as JSON objects.
+    """
+
+    operating_system: str
+    shell: str
+    workspace_directory: str
+    version: str
+    user: str
+    cpus: float
+    memory_mb: float
+    limits: Limits
+    timeouts: Timeouts
+    allowed_directories: tuple[str, ...]
+
+
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a shell after what was asked of it."""
 
@@ -327,7 +348,8 @@ class RunReference(msgspec.Struct, frozen=True, kw_only=True):
 class OutputPart(msgspec.Struct, frozen=True, kw_only=True):
     """Output from a cursor on. `dropped` counts the bytes before it that were not kept.
 
-    `eof` says that the run has ended and that all of its output has been given.
+    `eof` says that the run has ended and that all of its output has been given. In raw form, bytes that are not
+    UTF-8 are lone surrogates.
     """
 
     run_id: str

@@ -104,7 +104,7 @@ def parse_size(value: object) -> int:
     if size < 0:
         raise ValueError(f"must not be negative, but is {value!r}")
     if size > _LARGEST_SIZE:
-        raise ValueError(f"must be at most {_LARGEST_SIZE} bytes")
+        raise ValueError(f"must be at most {format_size(_LARGEST_SIZE)}")
     return size
 
 

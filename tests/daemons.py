@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
+"""Whether tests with random or many inputs take minutes rather than seconds."""
 KEY = "test-key"
 _START_TIMEOUT = 15.0
 _SERVING = re.compile(r"serving on (http://[^\s\"]+)")

@@ -9,7 +9,6 @@ The default profile does the same every time and takes seconds. SHELLD_TEST_LONG
 """
 
 import json
-import os
 import re
 import socket
 import tempfile
@@ -26,9 +25,8 @@ from hypothesis import strategies as st
 
 from shelld_py.engine.states import TABLE, Event
 from shelld_py.models import ShellState
-from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
+from tests.daemons import KEY, LONG, RunningDaemon, alive, running_daemon, wait_for
 
-LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
 SHELLS = 3
 LEFTOVER = re.compile(rb"\{L(\d+):(\d+)\}\n")
 """A line of a process that outlives its run: it may land in the log of a later run, but only once."""

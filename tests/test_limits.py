@@ -93,7 +93,7 @@ def test_memory_of_a_process_that_has_detached_itself(limited: RunningDaemon) ->
 
 def test_memory_below_the_limit(limited: RunningDaemon) -> None:
     """What takes less is left alone, and its peak is told."""
-    result = limited.run(ALLOCATE.format(50, 0.5), timeout=20)
+    result = limited.run(ALLOCATE.format(50, 0.25), timeout=20)
     assert (result["status"], result["cause"], result["error"]) == ("completed", "exit", None)
     assert 50 < result["usage"]["peak_memory_mb"] < 100
     small = limited.run("sleep 0.2")
@@ -209,7 +209,7 @@ def test_usage_of_runs_that_break_no_limit(daemon: RunningDaemon) -> None:
     later = daemon.run("sleep 0.2")["usage"]
     assert later["cpu_seconds"] < 0.1, "what an earlier run has left is not this one's"
     daemon.fresh()
-    both = " & ".join([ALLOCATE.format(40, 0.6)] * 2)
+    both = " & ".join([ALLOCATE.format(40, 0.4)] * 2)
     assert 80 < daemon.run(f"{both} & wait")["usage"]["peak_memory_mb"] < 200
     crashed = daemon.run("for i in {1..100000}; do :; done; kill -9 $$")
     assert (crashed["cause"], crashed["usage"]["cpu_seconds"] > 0.05) == ("shell_crashed", True)

@@ -8,31 +8,21 @@ from shelld_py.client.asynchronous import AsyncClient, AsyncSession
 from shelld_py.client.connection import Retries
 from shelld_py.client.events import Event, Gap, Output, Result
 from shelld_py.client.failures import TransportError, UnknownAnswer
-from shelld_py.client.results import (
-    CurrentRun,
-    Metadata,
-    OutputPart,
-    RawContent,
-    ShellStatus,
-    WaitResult,
-)
+from shelld_py.client.results import Metadata, RawContent, WaitResult
 from shelld_py.client.sync import Client, Session
 
 __all__ = [
     "AsyncClient",
     "AsyncSession",
     "Client",
-    "CurrentRun",
     "Event",
     "Gap",
     "Metadata",
     "Output",
-    "OutputPart",
     "RawContent",
     "Result",
     "Retries",
     "Session",
-    "ShellStatus",
     "TransportError",
     "UnknownAnswer",
     "WaitResult",

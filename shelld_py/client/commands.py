@@ -24,9 +24,8 @@ from shelld_py.client.connection import Retries
 from shelld_py.client.events import Result
 from shelld_py.client.failures import TransportError
 from shelld_py.client.printing import Printer, complain
-from shelld_py.client.results import CurrentRun, ShellStatus
 from shelld_py.errors import KeyRequired, NotFound, ShellAlreadyStarted, ShelldError
-from shelld_py.models import OutputFormat, RunResult, RunStatus, ShellState, Stream
+from shelld_py.models import ActiveRun, OutputFormat, RunResult, RunStatus, ShellState, Status, Stream
 from shelld_py.units import DURATION_FORMS, format_duration
 
 USAGE_ERROR: Final = 2
@@ -205,7 +204,7 @@ async def _status(client: AsyncClient, options: argparse.Namespace) -> int:
     return 0
 
 
-def describe(status: ShellStatus, url: str) -> str:
+def describe(status: Status, url: str) -> str:
     """Return what a person wants to know of a shell, on one screen."""
     rows = [("state", status.state.value)]
     if status.session_id != "main":
@@ -224,7 +223,7 @@ def describe(status: ShellStatus, url: str) -> str:
     return "\n".join(f"{name:<10} {value}" for name, value in rows)
 
 
-def _describe_run(run: CurrentRun) -> list[tuple[str, str]]:
+def _describe_run(run: ActiveRun) -> list[tuple[str, str]]:
     first_line, _, more = run.command.partition("\n")
     rows = [
         ("running", first_line + (" ..." if more else "")),
@@ -232,9 +231,8 @@ def _describe_run(run: CurrentRun) -> list[tuple[str, str]]:
     ]
     if run.foreground is not None:
         rows.append(("foreground", f"pid {run.foreground.pid}: {run.foreground.command}"))
-    if run.resources is not None:
-        used = run.resources
-        rows.append(("uses", f"{used.cpu_percent:g}% CPU, {used.memory_mb:.1f} MiB, processes: {used.processes}"))
+    used = run.resources
+    rows.append(("uses", f"{used.cpu_percent:g}% CPU, {used.memory_mb:.1f} MiB, processes: {used.processes}"))
     if run.awaiting_input:
         rows.append(("waits", f"for input: {_attach(run)}"))
     return rows

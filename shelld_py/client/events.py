@@ -8,35 +8,27 @@ that is asked for from a cursor continues the line that was begun before it.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
 from shelld_py.client.calls import Answer, Call, Duration, new_key, parameters, seconds, segment
 from shelld_py.client.failures import UnknownAnswer
 from shelld_py.client.shell_calls import FormatName, RunOptions, run_call
-from shelld_py.models import RunResult, Stream
+from shelld_py.models import GapEvent, OutputEvent, RunResult, Stream
 
 EVENTS_TYPE: Final = "text/event-stream"
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class Output(OutputEvent, frozen=True, kw_only=True):
     r"""Output to append. `cursor` is the place behind it, in bytes of that stream's log.
 
     In text form, a `text` that begins with `\r` replaces the line that has no end yet.
     """
 
-    stream: Stream
-    cursor: int
-    text: str
 
-
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
+class Gap(GapEvent, frozen=True, kw_only=True):
     """`dropped` bytes from `cursor` on are not kept any more."""
-
-    stream: Stream
-    cursor: int
-    dropped: int
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +75,7 @@ class Following:
 
     def __init__(
         self,
-        run_id: str,
+        path: str,
         start: Call[Any] | None,
         *,
         cursors: dict[Stream, int],
@@ -92,12 +84,12 @@ class Following:
         on_input: str | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`start` is the request that starts the run; None for a run that is known to the daemon.
+        """`path` is where the output is read on, `start` the request that starts the run, None for one that is known.
 
         `cursors` says where to begin with each stream.
         """
-        self.run_id = run_id
         self.done = False
+        self._path = path
         self._start = start
         self._cursors = cursors
         self._format = format
@@ -120,9 +112,7 @@ class Following:
             timeout=left,
             on_input=self._on_input,
         )
-        return Call(
-            method="GET", path=f"/runs/{segment(self.run_id)}/output", parse=_no_result, params=params, wait=left
-        )
+        return Call(method="GET", path=self._path, parse=_no_result, params=params, wait=left)
 
     def opened(self) -> None:
         """The daemon has answered: the run is started, and a further connection only reads on."""
@@ -142,21 +132,21 @@ class Following:
             yield event
 
 
-def follow_new(path: str, command: str, options: RunOptions) -> Following:
-    """Return the events of a command that is to be started by a POST to `path`."""
-    call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
-    run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
-    return Following(
-        run_id,
-        call,
-        cursors={Stream.STDOUT: 0, Stream.STDERR: 0},
-        format=options.get("format"),
-        timeout=options.get("timeout"),
-        on_input=options.get("on_input") or "return",
-    )
+def follow_run(base: str, command: str, **options: Unpack[RunOptions]) -> Following:
+    """Run a command; yield its output as it is written, and last a `Result`.
+
+    A broken connection is made again where the last event ended. Closing the iterator leaves the run running.
+    """
+    return _follow_new(f"{base}/run", command, options)
+
+
+def follow_exec(base: str, command: str, **options: Unpack[RunOptions]) -> Following:
+    """Run a command in a shell of its own; yield its output as it is written, and last a `Result`."""
+    return _follow_new(f"{base}/exec", command, options)
 
 
 def follow_known(
+    base: str,
     run_id: str,
     *,
     cursor: int = 0,
@@ -164,12 +154,26 @@ def follow_known(
     format: FormatName | None = None,  # noqa: A002
     timeout: Duration | None = None,
 ) -> Following:
-    """Return the events of a run that is known to the daemon, from the cursors on (bytes), until it ends.
+    """Yield the events of both streams from their cursors on, and last a `Result`: when the run has ended.
 
-    With a `timeout`, the last event may show it `running`.
+    With a `timeout`, the result may show the run `running`.
     """
     cursors = {Stream.STDOUT: cursor, Stream.STDERR: stderr_cursor}
-    return Following(run_id, None, cursors=cursors, format=format, timeout=timeout, on_input=None)
+    path = f"{base}/{segment(run_id)}/output"
+    return Following(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None)
+
+
+def _follow_new(path: str, command: str, options: RunOptions) -> Following:
+    call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
+    run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
+    return Following(
+        f"/runs/{segment(run_id)}/output",
+        call,
+        cursors={Stream.STDOUT: 0, Stream.STDERR: 0},
+        format=options.get("format"),
+        timeout=options.get("timeout"),
+        on_input=options.get("on_input") or "return",
+    )
 
 
 def _typed(raw: _Raw) -> Event | None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from shelld_py.client.calls import Call, Duration, decoded, parameters, seconds, segment
-from shelld_py.client.results import OutputPart, WaitResult
+from shelld_py.client.results import WaitResult
 from shelld_py.client.shell_calls import FormatName, StreamName, kill, nothing, output_call, stdin
-from shelld_py.models import KillResult, RunResult, RunStatus
+from shelld_py.models import KillResult, OutputPart, RunResult, RunStatus
 
 PATIENCE: Final = 30.0
 """Seconds after which a follower by cursor asks again."""

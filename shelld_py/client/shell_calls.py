@@ -22,8 +22,19 @@ from shelld_py.client.calls import (
     seconds,
     segment,
 )
-from shelld_py.client.results import Metadata, OutputPart, ShellStatus
-from shelld_py.models import KillResult, OnInput, OutputFormat, RunResult, ShellState, Stream, Streams
+from shelld_py.client.results import Metadata
+from shelld_py.models import (
+    KillResult,
+    OnInput,
+    OutputFormat,
+    OutputPart,
+    RunResult,
+    SessionStatus,
+    ShellState,
+    Status,
+    Stream,
+    Streams,
+)
 
 StreamsName = Streams | Literal["merged", "separate"]
 StreamName = Stream | Literal["stdout", "stderr"]
@@ -107,9 +118,9 @@ def shutdown(base: str, *, recycle: bool = False) -> Call[str]:
     return _post(f"{base}/shutdown", member("state", str), params=parameters(recycle=recycle or None))
 
 
-def status(base: str) -> Call[ShellStatus]:
+def status(base: str) -> Call[Status]:
     """Return the state of the shell, and of the run that is going on in it."""
-    return Call(method="GET", path=f"{base}/status", parse=decoded(ShellStatus))
+    return Call(method="GET", path=f"{base}/status", parse=decoded(Status))
 
 
 def output(
@@ -183,19 +194,24 @@ def open_session(base: str, **options: Unpack[StartupOptions]) -> Call[str]:
     )
 
 
-def list_sessions(base: str) -> Call[list[ShellStatus]]:
+def list_sessions(base: str) -> Call[list[SessionStatus]]:
     """Return all shells, the main one first."""
-    return Call(method="GET", path=base, parse=decoded(list[ShellStatus]))
+    return Call(method="GET", path=base, parse=decoded(list[SessionStatus]))
 
 
-def get_session(base: str, session_id: str) -> Call[ShellStatus]:
+def get_session(base: str, session_id: str) -> Call[SessionStatus]:
     """Return the status of one session. Raises `SessionNotFound`."""
-    return Call(method="GET", path=f"{base}/{segment(session_id)}", parse=decoded(ShellStatus))
+    return Call(method="GET", path=f"{base}/{segment(session_id)}", parse=decoded(SessionStatus))
 
 
 def close_session(base: str, session_id: str) -> Call[None]:
     """End a session and all that it has started. Raises `SessionNotFound`."""
-    return Call(method="DELETE", path=f"{base}/{segment(session_id)}", parse=nothing, wait=None)
+    return close_shell(f"{base}/{segment(session_id)}")
+
+
+def close_shell(base: str) -> Call[None]:
+    """End the shell and all that it has started. Raises `SessionNotFound`."""
+    return Call(method="DELETE", path=base, parse=nothing, wait=None)
 
 
 def list_tools(base: str, format: str | None = None) -> Call[Any]:  # noqa: A002

@@ -4,7 +4,8 @@ A cursor is a byte offset in the log, so it is valid for ever. Raw reads may end
 character. Text reads end at the end of a line: a line that is not finished can still be redrawn, so it is
 held back until its line feed, or the end of the run, or until the program waits for input (then it is a
 prompt). Inside of a line a read ends only if that line is complete and does not redraw itself. That is why
-the texts of successive reads, joined, are the text of one read of it all.
+the texts of successive reads, joined, are the text of one read of it all, with one exception: a prompt that was
+given out, and is redrawn afterwards. What was given cannot be taken back; the whole shows the line as it looked last.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 The only timer of a shell, and only while a run goes on. The first look comes a tenth of a second after the
 start, so that quick commands are never looked at; then the pauses grow, but stay short enough that a
-command which waits for input is recognised within a second. That takes two looks in a row between which
-nothing was written and the foreground used no CPU time.
+command which waits for input is recognised within a second. That takes three looks in a row between which
+nothing was written and the foreground used no CPU time, and the last two of which see it waiting.
 """
 
 import asyncio

@@ -9,6 +9,7 @@ from typing import Self
 
 from shelld_py.config import FileSettings, SecurityMode
 from shelld_py.errors import ExtensionRefused, FileTooLarge, NotText, TooManyTokens
+from shelld_py.units import format_size
 
 BYTES_PER_TOKEN = 4
 """What a token of English or of program text takes on average, by the rule of thumb of tokenizer makers."""
@@ -71,8 +72,8 @@ class ReadPolicy:
         """Raise `FileTooLarge` when a whole file of `size` bytes is too large to handle."""
         if not self.fits(size):
             detail = (
-                f"{path} has {size} bytes; files.max_file_size is {self.max_file_size}. Read a part with view_range; "
-                f"edit it by a command."
+                f"{path} has {size} bytes; files.max_file_size is {format_size(self.max_file_size)}. "
+                f"Read a part with view_range; edit it by a command."
             )
             raise FileTooLarge(detail, path=path, size=size, limit=self.max_file_size)
 
@@ -80,7 +81,7 @@ class ReadPolicy:
         """Raise `FileTooLarge` when the lines asked for, `size` bytes or more, are too many."""
         if not self.fits(size):
             detail = (
-                f"The lines asked for have more than {self.max_file_size} bytes, which is files.max_file_size. "
+                f"The lines asked for have more than {format_size(self.max_file_size)}, which is files.max_file_size. "
                 f"Ask for fewer lines of {path}."
             )
             raise FileTooLarge(detail, path=path, size=size, limit=self.max_file_size)
@@ -88,7 +89,8 @@ class ReadPolicy:
     def check_new_size(self, size: int, path: str) -> None:
         """Raise `FileTooLarge` when a change would make the file too large to be read or edited again."""
         if not self.fits(size):
-            detail = f"{path} would have {size} bytes; files.max_file_size is {self.max_file_size}. It is unchanged."
+            limit = format_size(self.max_file_size)
+            detail = f"{path} would have {size} bytes; files.max_file_size is {limit}. It is unchanged."
             raise FileTooLarge(detail, path=path, size=size, limit=self.max_file_size)
 
     def check_tokens(self, content: str, size: int, first: int, path: str) -> None:

@@ -58,6 +58,7 @@ from shelld_py.files.storage import NewFile, chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
 from shelld_py.files.threads import in_thread
 from shelld_py.files.undoing import Undoing
+from shelld_py.units import format_size
 
 T = TypeVar("T")
 _SEARCHES_AT_ONCE = 4
@@ -194,7 +195,7 @@ class FileService:
             with new:
                 async for data in chunks:
                     if max_size and new.size + len(data) > max_size:
-                        detail = f"The content for {path} has more than {max_size} bytes. Nothing was changed."
+                        detail = f"The content for {path} has more than {format_size(max_size)}. Nothing was changed."
                         raise FileTooLarge(detail, path=path, limit=max_size)
                     await _on_disk(path, functools.partial(new.write, data))
                 async with self._locks.hold(location.path):

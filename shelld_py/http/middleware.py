@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shelld_py.errors import BodyTooLarge, MethodNotAllowed, NotFound, ShelldError
 from shelld_py.http.negotiation import Form, header, requested_form
 from shelld_py.http.problems import problem_response
+from shelld_py.units import format_size
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
@@ -95,7 +96,7 @@ class BodyLimit:
         await self._app(scope, receive_counted, send)
 
     def _refusal(self) -> BodyTooLarge:
-        return BodyTooLarge(f"The body is larger than server.max_body, which is {self._limit} bytes.")
+        return BodyTooLarge(f"The body is larger than server.max_body, which is {format_size(self._limit)}.")
 
 
 class Activity:

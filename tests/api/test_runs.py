@@ -45,6 +45,14 @@ def test_filters(daemon: RunningDaemon) -> None:
     assert daemon.json("GET", "/runs?session_id=other") == []
 
 
+def test_state_of_the_shell_in_the_result_of_an_ended_run(daemon: RunningDaemon) -> None:
+    """It is the one at the end of the run, but that of now while the run has processes left which may still write."""
+    alone = daemon.run("true")["run_id"]
+    accompanied = daemon.run("sleep 60 &")["run_id"]
+    daemon.start("sleep 60")
+    assert [daemon.json("GET", f"/runs/{run_id}")["state"] for run_id in (alone, accompanied)] == ["ready", "busy"]
+
+
 @pytest.mark.parametrize(
     "query", ["status=done", "limit=0", "limit=-1", "limit=x", "limit=1e3", "colour=red", "status="]
 )

@@ -1,24 +1,15 @@
 """What both clients do: each test is run with the blocking one and with the one for asyncio."""
 
-import importlib.util
-import socket
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import shelld_py
-from shelld_py import AsyncClient, Client, errors
-from shelld_py.client import Gap, Output, Result, Retries, TransportError, UnknownAnswer
-from shelld_py.client.calls import segment
-from shelld_py.client.failures import refusal
-from shelld_py.errors import ShelldError
+from shelld_py import errors
+from shelld_py.client import Gap, Output, Result
 from shelld_py.models import RunStatus, ShellState, Stream
 from tests.api.conftest import Gate
-from tests.daemons import KEY, RunningDaemon, wait_for
+from tests.daemons import wait_for
 
 # --- the main shell ---------------------------------------------------------------------------------------
 
@@ -154,7 +145,6 @@ def test_a_followed_run(client: Any, gate: Gate) -> None:
     assert isinstance(events[-1], Result)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("shelld_py.http.until") is None, reason="this daemon knows no conditions")
 def test_a_wait_for_a_condition(client: Any) -> None:
     run_id = client.run("echo starting; sleep 0.1; echo serving; read line", timeout=0).run_id
     assert client.runs.wait(run_id, until=["output:^serv+", "exit"], timeout=10).reached == "output:^serv+"
@@ -239,195 +229,5 @@ def test_bytes_of_files(client: Any) -> None:
     client.files.delete("client/raw.bin", if_match="*")
 
 
-# --- errors -----------------------------------------------------------------------------------------------
-
-REFUSALS = [
-    (lambda client: client.startup(), errors.ShellAlreadyStarted, "shell_already_started"),
-    (lambda client: client.run(" "), errors.InvalidRequest, "invalid_request"),
-    (lambda client: client.run("true", timeout="soon"), errors.InvalidRequest, "invalid_request"),
-    (lambda client: client.stdin("x"), errors.NoRunningCommand, "no_running_command"),
-    (lambda client: [*client.stream("a\0b")], errors.InvalidRequest, "invalid_request"),
-    (lambda client: [*client.runs.follow("nobody")], errors.RunNotFound, "run_not_found"),
-    (lambda client: client.runs.get("a/b?c"), errors.NotFound, "not_found"),
-    (lambda client: client.files.read("/etc/passwd"), errors.PathNotAllowed, "path_not_allowed"),
-    (lambda client: client.files.read("none.txt"), errors.FileNotFound, "file_not_found"),
-]
-
-
-@pytest.mark.parametrize(("ask", "kind", "code"), REFUSALS, ids=[code for _, _, code in REFUSALS])
-def test_refusals_are_exceptions_of_their_code(client: Any, ask: Any, kind: type[ShelldError], code: str) -> None:
-    with pytest.raises(kind) as caught:
-        ask(client)
-    assert (type(caught.value), caught.value.code, caught.value.status) == (kind, code, kind.status)
-    assert caught.value.detail == str(caught.value)
-
-
-def test_further_members_of_a_refusal_are_kept(client: Any) -> None:
-    client.run("sleep 100", timeout=0)
-    with pytest.raises(errors.ShellBusy) as caught:
-        client.run("true")
-    assert caught.value.extra == {"state": "busy"}
-    client.kill()
-
-
-def test_a_wrong_key_and_no_key(connect: Any, daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SHELLD_KEY", raising=False)
-    with pytest.raises(errors.KeyMismatch):
-        connect(daemon.url, "guess").status()
-    with pytest.raises(errors.KeyRequired):
-        connect(daemon.url, None).status()
-    assert connect(daemon.url, None).health() == "ok"
-
-
-def test_address_and_key_come_from_the_environment(
-    connect: Any, daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SHELLD_URL", daemon.url + "/")
-    monkeypatch.setenv("SHELLD_KEY", KEY)
-    assert connect(None, None).status().state is ShellState.READY
-    monkeypatch.delenv("SHELLD_URL")
-    assert connect(None, None).url == "http://127.0.0.1:8080"
-
-
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-@pytest.mark.parametrize(
-    "arguments", [("nonsense", "k"), ("ftp://x", "k"), ("http://[::1", "k"), (None, "a b"), (None, "")]
-)
-def test_what_cannot_be_an_address_or_a_key(kind: Any, arguments: Any) -> None:
-    with pytest.raises(ValueError, match=r"looks like http://|visible ASCII"):
-        kind(*arguments)
-
-
-def test_every_code_has_its_class() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ShelldError)]
-    assert len(kinds) > 30
-    for kind in kinds:
-        document = f'{{"status": {kind.status}, "code": "{kind.code}", "detail": "d", "more": 1}}'
-        error = refusal(kind.status, document.encode())
-        assert (type(error), error.detail, error.extra) == (kind, "d", {"more": 1})
-
-
-def test_a_code_of_a_newer_daemon_is_kept() -> None:
-    error = refusal(418, b'{"code": "teapot", "detail": "short and stout"}')
-    assert (error.status, error.code, error.detail) == (418, "teapot", "short and stout")
-
-
-@pytest.mark.parametrize("content", [b"<html>Bad Gateway</html>", b"", b"[]", b"\xff", b'{"code": "x"}'])
-def test_an_answer_of_something_else(content: bytes) -> None:
-    error = refusal(502, content)
-    assert (type(error).__name__, error.status, error.code) == ("UnknownAnswer", 502, "unknown_answer")
-    assert "502" in error.detail
-
-
-def test_nonsense_with_status_200(connect: Any) -> None:
-    with _server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi") as url:
-        for ask in (lambda client: client.status(), lambda client: client.health()):
-            with pytest.raises(UnknownAnswer):
-                ask(connect(url))
-
-
-# --- transport --------------------------------------------------------------------------------------------
-
-
-def test_nobody_listens(connect: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-    client = connect(url, retries=Retries(most=1, first=0.01))
-    for ask, method in ((client.status, "GET"), (client.kill, "POST"), (lambda: client.run("true"), "POST")):
-        with pytest.raises(TransportError) as caught:
-            ask()
-        assert (caught.value.method, caught.value.maybe_done, caught.value.code) == (method, False, "transport_error")
-        assert caught.value.url.startswith(url)
-        assert url in caught.value.detail
-
-
-def test_an_answer_that_does_not_come(connect: Any) -> None:
-    """A request that was sent may have been done; the exception says so."""
-    with _server(b"") as url:
-        client = connect(url, timeout=0.1, retries=Retries(most=0))
-        with pytest.raises(TransportError) as caught:
-            client.kill("TERM")
-        assert caught.value.maybe_done
-        assert "may have been done" in caught.value.detail
-
-
-def test_a_long_wait_is_not_cut_by_the_time_out_for_answers(connect: Any, daemon: RunningDaemon) -> None:
-    client = connect(daemon.url, timeout=0.2, retries=Retries(most=0))
-    assert client.run("sleep 0.3; echo over", timeout=10).stdout == "over\n"
-    run_id = client.run("sleep 0.3", timeout=0).run_id
-    assert client.runs.wait(run_id, timeout=10).status is RunStatus.COMPLETED
-    assert next(iter(client.stream("sleep 0.3; echo over"))).text == "over\n"
-
-
-# --- the package ------------------------------------------------------------------------------------------
-
-
-def test_the_package_exports_what_it_says() -> None:
-    assert set(shelld_py.__all__) == {"AsyncClient", "Client", "ShelldError", "__version__"}
-    for name in shelld_py.__all__:
-        assert getattr(shelld_py, name) is not None
-        assert name in dir(shelld_py)
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = shelld_py.nonsense
-
-
-def _imported(statement: str) -> set[str]:
-    program = f"{statement}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20)
-    return set(done.stdout.split())
-
-
-def test_importing_the_package_imports_nothing_else() -> None:
-    modules = _imported("import shelld_py")
-    assert {name for name in modules if name.startswith("shelld_py")} == {"shelld_py", "shelld_py.version"}
-    assert not modules & {"httpx", "msgspec", "asyncio"}
-
-
-def test_the_client_imports_nothing_of_the_daemon() -> None:
-    own = {name for name in _imported("import shelld_py.client") if name.startswith("shelld_py.")}
-    shared = {"shelld_py.errors", "shelld_py.models", "shelld_py.units", "shelld_py.version"}
-    shared |= {"shelld_py.files", "shelld_py.files.models"}
-    assert {name for name in own if not name.startswith("shelld_py.client")} == shared
-
-
-def test_the_daemon_imports_nothing_of_the_client() -> None:
-    modules = _imported("import shelld_py.cli, shelld_py.daemon")
-    assert not [name for name in modules if name.startswith("shelld_py.client")]
-    assert "httpx" not in modules
-
-
-def test_names_in_paths_are_quoted() -> None:
-    assert segment("a/../b?c#d e") == "a%2F..%2Fb%3Fc%23d%20e"
-
-
 def _texts(events: Any, stream: Stream) -> str:
     return "".join(event.text for event in events if isinstance(event, Output) and event.stream is stream)
-
-
-class _server:  # noqa: N801
-    """Something that is no daemon: it answers each connection with the same bytes."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._kept: list[socket.socket] = []
-
-    def __enter__(self) -> str:
-        threading.Thread(target=self._serve, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        for item in self._kept:
-            item.close()
-
-    def _serve(self) -> None:
-        try:
-            while True:
-                connection, _ = self._server.accept()
-                self._kept.append(connection)
-                connection.recv(65536)
-                connection.sendall(self._answer)
-        except OSError:
-            pass

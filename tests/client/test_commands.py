@@ -20,8 +20,7 @@ from ptyprocess import PtyProcess
 
 from shelld_py.client.attach import Screen
 from shelld_py.client.commands import describe
-from shelld_py.client.results import ShellStatus
-from shelld_py.models import ShellState
+from shelld_py.models import ShellState, Status
 from tests.api.conftest import Gate
 from tests.client.proxies import proxy
 from tests.daemons import KEY, RunningDaemon, wait_for
@@ -281,9 +280,9 @@ def test_status_on_one_screen(daemon: RunningDaemon) -> None:
 
 
 def test_status_of_a_shell_that_is_not_started() -> None:
-    status = ShellStatus(
+    status = Status(
         state=ShellState.AVAILABLE, version="1", session_id="main", working_directory=None, shell_pid=None,
-        uptime=61.2, sessions=0, run=None, last_run_id=None, idle_timeout=0.0,
+        uptime=61.2, sessions=0, run=None, last_run_id=None, idle=0.0, idle_timeout=0.0,
     )  # fmt: skip
     text = describe(status, "http://x")
     assert text == "state      available\nsessions   0\ndaemon     http://x, version 1, up 1m1s"

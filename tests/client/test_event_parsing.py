@@ -28,7 +28,7 @@ EVENTS: list[Event] = [
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_events_may_be_cut_anywhere(cuts: list[int]) -> None:
     """Comments, unknown kinds and unknown members are passed over; what is not complete is no event yet."""
-    following = follow_known("run")
+    following = follow_known("/runs", "run")
     places = [0, *sorted(cuts), len(STREAM)]
     events = [event for a, b in pairwise(places) for event in following.feed(STREAM[a:b])]
     assert events == EVENTS
@@ -36,7 +36,7 @@ def test_events_may_be_cut_anywhere(cuts: list[int]) -> None:
 
 
 def test_reading_goes_on_behind_the_last_complete_event() -> None:
-    following = follow_known("run", timeout=5)
+    following = follow_known("/runs", "run", timeout=5)
     following.call()
     list(following.feed(STREAM))
     call = following.call()
@@ -49,4 +49,4 @@ def test_reading_goes_on_behind_the_last_complete_event() -> None:
 @pytest.mark.parametrize("data", ["{}", "[]", "no JSON", '{"stream":"x","cursor":1,"text":""}'])
 def test_an_event_that_is_none(data: str) -> None:
     with pytest.raises(UnknownAnswer):
-        list(follow_known("run").feed(f"event: output\ndata: {data}\n\n".encode()))
+        list(follow_known("/runs", "run").feed(f"event: output\ndata: {data}\n\n".encode()))

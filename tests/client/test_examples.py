@@ -1,6 +1,5 @@
 """The example agents in docs/examples, as real processes, against a real daemon and a scripted model on a socket."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,9 +16,6 @@ import pytest
 from tests.daemons import KEY, RunningDaemon
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
-needs_tools = pytest.mark.skipif(
-    importlib.util.find_spec("shelld_py.tools") is None, reason="this daemon has no tools to list and call"
-)
 
 
 class Model:
@@ -73,7 +69,6 @@ def perform(example: str, daemon: RunningDaemon, **environ: str) -> "subprocess.
     return subprocess.run(arguments, env=settings, capture_output=True, text=True, timeout=30, check=False)
 
 
-@needs_tools
 def test_the_loop_for_openai(daemon: RunningDaemon) -> None:
     """Several calls at once, arguments that are no JSON or no object, an unknown tool, and an answer at the end."""
 
@@ -105,7 +100,6 @@ def test_the_loop_for_openai(daemon: RunningDaemon) -> None:
     assert "dance" in results[3]["content"]
 
 
-@needs_tools
 def test_the_loop_for_anthropic(daemon: RunningDaemon) -> None:
     """Text beside calls, several calls at once, a refused one, and an answer at the end."""
     asked = [
@@ -139,7 +133,6 @@ def test_the_loop_for_anthropic(daemon: RunningDaemon) -> None:
     assert "comand" in refused["content"]
 
 
-@needs_tools
 @pytest.mark.parametrize("form", ["openai", "anthropic"])
 def test_tools_are_listed_and_called(client: Any, form: str) -> None:
     """By both clients; what a model got wrong is an exception."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import hashlib
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +13,17 @@ import pytest
 from shelld_py.config import FileSettings
 from shelld_py.files import FileService
 from shelld_py.files.paths import DirectoryOpener, open_by_openat2, open_by_walk
+from tests.daemons import RunningDaemon, running_daemon
+from tests.files.places import Place
 
 T = TypeVar("T")
+_CONFIG = """
+[server]
+max_body = "1MiB"
+[files]
+max_file_size = "64KiB"
+max_token_count = 1000
+"""
 
 
 @dataclasses.dataclass
@@ -73,3 +84,35 @@ def opener(request: pytest.FixtureRequest) -> DirectoryOpener:
     """Each way to open directories."""
     chosen: DirectoryOpener = request.param
     return chosen
+
+
+@pytest.fixture(scope="session")
+def file_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon with low limits on files."""
+    with running_daemon(tmp_path_factory.mktemp("files"), config=_CONFIG) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def place(file_daemon: RunningDaemon, request: pytest.FixtureRequest) -> Place:
+    """A directory with one of everything."""
+    work = file_daemon.data.parent / "work"
+    directory = work / hashlib.md5(request.node.nodeid.encode(), usedforsecurity=False).hexdigest()
+    (directory / "sub").mkdir(parents=True)
+    (directory / "a.txt").write_bytes(b"one\ntwo\nthree\n")
+    (directory / "open.txt").write_bytes(b"one\ntwo")
+    (directory / "crlf.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (directory / "empty.txt").write_bytes(b"")
+    (directory / "data.dat").write_bytes(b"text first\n" * 2000 + b"\0")
+    (directory / "latin.txt").write_bytes(b"caf\xe9")
+    (directory / "prog.EXE").write_bytes(b"text all the same")
+    (directory / ".hidden").write_bytes(b"x")
+    (directory / "tokens.txt").write_bytes(b"a line of text\n" * 1000)
+    (directory / "large.txt").write_bytes(b"a line of text\n" * 5000)
+    (directory / "locked.txt").write_bytes(b"one\n")
+    (directory / "locked.txt").chmod(0o444)
+    (directory / "inside").symlink_to("a.txt")
+    (directory / "outside").symlink_to("/etc/passwd")
+    (directory / "up").symlink_to("../..")
+    os.mkfifo(directory / "fifo")
+    return Place(file_daemon, directory)

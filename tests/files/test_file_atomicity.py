@@ -25,6 +25,7 @@ from shelld_py.files import (
     UpdateRequest,
 )
 from shelld_py.files.storage import FileIdentity, NewFile
+from tests.daemons import LONG
 
 from .conftest import Desk
 
@@ -76,7 +77,7 @@ def test_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> Non
     file = root / "a.txt"
     file.write_text("a" * 1_000_000)
     seen = set()
-    for _ in range(12):
+    for _ in range(40 if LONG else 5):
         writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(root), str(backups)], stdout=subprocess.PIPE)
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"

@@ -37,6 +37,7 @@ from shelld_py.files import (
     ViewRequest,
 )
 from shelld_py.files.text_file import content_etag
+from tests.daemons import LONG
 
 from .conftest import Desk, DeskMaker
 
@@ -70,14 +71,15 @@ def test_view_goes_as_deep_as_asked(desk: Desk) -> None:
     assert [entry.name for entry in result.entries] == ["a", "a/b", "a/loop"]
 
 
-def test_view_of_a_hundred_thousand_entries_is_quick_and_cut(desk: Desk) -> None:
+def test_view_of_very_many_entries_is_quick_and_cut(desk: Desk) -> None:
     """The answer says how many there are."""
-    for number in range(100_000):
-        os.close(os.open(f"{desk.root}/{number:06}", os.O_CREAT | os.O_WRONLY))
+    count = 100_000 if LONG else 10_000
+    for number in range(count):
+        os.mknod(f"{desk.root}/{number:06}")
     started = time.perf_counter()
     result = desk.do(desk.service.view(ViewRequest(path=".")))
-    assert time.perf_counter() - started < 1
-    assert (result.truncated, result.total_entries, len(result.entries)) == (True, 100_000, 1000)
+    assert time.perf_counter() - started < (1 if LONG else 0.5)
+    assert (result.truncated, result.total_entries, len(result.entries)) == (True, count, 1000)
     assert result.files[:2] == ("000000", "000001")
 
 

@@ -33,6 +33,7 @@ from shelld_py.files import (
     ViewRequest,
 )
 from shelld_py.files.paths import AllowedDirectories, DirectoryOpener
+from tests.daemons import LONG
 
 from .conftest import Desk, DeskMaker
 
@@ -285,7 +286,7 @@ def test_directory_swapped_for_a_link_leads_nowhere(make_desk: DeskMaker, opener
     swapper.start()
     outcomes = {"done": 0, "refused": 0}
     try:
-        for round_ in range(200):
+        for round_ in range(400 if LONG else 60):
             service = desk.service
             content = f"inside {round_}\n"
             for attempt in (

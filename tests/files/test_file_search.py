@@ -133,7 +133,7 @@ def test_endless_pattern_is_stopped(tmp_path: Path) -> None:
             allowed_directories=[str(tmp_path / "work")],
             backup_directory=str(tmp_path / "backups"),
             ripgrep=None,
-            search_timeout=1.0,
+            search_timeout=0.3,
         ) as service:
             await service.search(SearchRequest(pattern="(a+)+$"))
 
@@ -158,7 +158,7 @@ def test_search_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
             allowed_directories=[str(tmp_path / "work")],
             backup_directory=str(tmp_path / "backups"),
             ripgrep=str(program),
-            search_timeout=2.0,
+            search_timeout=1.0,
         ) as service:
             await service.search(SearchRequest(pattern="a"))
 

@@ -27,6 +27,7 @@ from shelld_py.files import (
     UndoRequest,
     UpdateRequest,
 )
+from tests.daemons import LONG
 
 NAMES = st.sampled_from(["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt"])
 CONTENTS = st.text(alphabet="ab\né", max_size=12)
@@ -214,6 +215,6 @@ class Files(RuleBasedStateMachine):
 
 
 Files.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=400 if LONG else 15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_random_operations_agree_with_the_model_and_can_all_be_undone = Files.TestCase

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.api.conftest import start_daemon
 from tests.daemons import RunningDaemon
+
+__all__ = ["start_daemon"]
 
 
 class Called(NamedTuple):

@@ -357,7 +357,7 @@ def test_a_connected_client_keeps_an_idle_daemon(start_daemon: Callable[..., Run
     daemon = start_daemon(server__socketio="true", timeout__idle="300ms")
 
     async def test(client: Client) -> None:
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.45)
         await client.send("shell_metadata", "m")
         assert (await client.answer("m"))[0] == "request_success"
 

@@ -1,0 +1,42 @@
+"""What the package exports, and what it imports for that."""
+
+import subprocess
+import sys
+
+import pytest
+
+import shelld_py
+
+
+def test_the_package_exports_what_it_says() -> None:
+    assert set(shelld_py.__all__) == {"AsyncClient", "Client", "ShelldError", "__version__"}
+    for name in shelld_py.__all__:
+        assert getattr(shelld_py, name) is not None
+        assert name in dir(shelld_py)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = shelld_py.nonsense
+
+
+def _imported(statement: str) -> set[str]:
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    modules = _imported("import shelld_py")
+    assert {name for name in modules if name.startswith("shelld_py")} == {"shelld_py", "shelld_py.version"}
+    assert not modules & {"httpx", "msgspec", "asyncio"}
+
+
+def test_the_client_imports_nothing_of_the_daemon() -> None:
+    own = {name for name in _imported("import shelld_py.client") if name.startswith("shelld_py.")}
+    shared = {"shelld_py.errors", "shelld_py.models", "shelld_py.units", "shelld_py.version"}
+    shared |= {"shelld_py.files", "shelld_py.files.models"}
+    assert {name for name in own if not name.startswith("shelld_py.client")} == shared
+
+
+def test_the_daemon_imports_nothing_of_the_client() -> None:
+    modules = _imported("import shelld_py.cli, shelld_py.daemon")
+    assert not [name for name in modules if name.startswith("shelld_py.client")]
+    assert "httpx" not in modules
