@@ -1,5 +1,6 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -103,7 +104,9 @@ class ShellEndpoints:
         timeout = min(timeout, timeouts.command_maximum)
         choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
         form = requested_form(request.scope, _default_form(request))
-        entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, idempotency_key(request.scope))
+        key = idempotency_key(request.scope)
+        async with self._repeats.starting(key) if key else contextlib.nullcontext():
+            entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, key)
         run = entry.run
 
         def result() -> RunResult:
@@ -125,7 +128,9 @@ class ShellEndpoints:
             computer.store.publish(run, computer.state_of(run.session_id))
         final = run.result(computer.state_of(run.session_id))
         directory = run.working_directory
-        return await run_response(final, run.log, choice, as_text=form is Form.TEXT, directory=directory)
+        return await run_response(
+            final, run.log, choice, as_text=form is Form.TEXT, directory=directory, for_input=for_input
+        )
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /kill."""
