@@ -14,7 +14,7 @@ from shelld_py.engine.shell import Shell
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.http.answers import json_response, run_response
+from shelld_py.http.answers import json_response, run_response, shown_result
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,
@@ -112,13 +112,17 @@ class ShellEndpoints:
         def result() -> RunResult:
             return computer.store.result(entry, computer.state_of(entry.session_id))
 
+        async def last_result() -> RunResult:
+            part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
+            return await shown_result(result(), computer.store.log_reader(entry), part)
+
         for_input = wanted.on_input is OnInput.RETURN
         if form is Form.EVENTS:
             if run:
                 computer.store.publish(run, computer.state_of(run.session_id))
             logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
             headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
-            events = follow(run or Ended(), logs, wanted.format, timeout, result, for_input=for_input)
+            events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
             return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
         if run is None:
             return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)

@@ -171,7 +171,7 @@ def test_streamed_output_is_the_output(client: Any) -> None:
     *outputs, last = client.stream("echo out; echo err >&2; exit 3", streams="separate")
     assert all(isinstance(event, Output) for event in outputs)
     assert _texts(outputs, Stream.STDERR).startswith("err\n")
-    assert (_texts(outputs, Stream.STDOUT), last.run.exit_code, last.run.stdout) == ("out\n", 3, None)
+    assert (_texts(outputs, Stream.STDOUT), last.run.exit_code, last.run.stdout) == ("out\n", 3, "out\n")
 
 
 def test_output_is_streamed_while_it_is_written(client: Any, gate: Gate) -> None:
