@@ -20,21 +20,22 @@ AWAITING_INPUT: Final = "The command is waiting for input."
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    """Return an answer with `data` as JSON."""
-    return Response(json_bytes(data), status, headers, "application/json")
-
-
-def json_bytes(data: object) -> bytes:
     """Return `data` as JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
     try:
-        return msgspec.json.encode(data)
+        content = msgspec.json.encode(data)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(data)).encode()
+        content = json.dumps(msgspec.to_builtins(data)).encode()
+    return Response(content, status, headers, "application/json")
 
 
-async def shown_result(result: RunResult, log_of: LogOf, choice: OutputChoice) -> RunResult:
-    """Return `result` with the part of its output that is wanted."""
-    return await with_output(result, log_of, choice, _where)
+async def result_of_events(result: RunResult, log_of: LogOf, choice: OutputChoice) -> RunResult:
+    """Return the result that ends the events of a run. As in these, bytes that were not UTF-8 are U+FFFD."""
+    shown = await with_output(result, log_of, choice, _where)
+    return msgspec.structs.replace(shown, stdout=_readable(shown.stdout), stderr=_readable(shown.stderr))
+
+
+def _readable(text: str | None) -> str:
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 async def run_response(
@@ -56,7 +57,7 @@ async def run_response(
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
     if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > LARGE for stream in Stream):
         return _streamed(result, log_of, choice.form, status, headers, notice=notice if as_text else None)
-    result = await shown_result(result, log_of, choice)
+    result = await with_output(result, log_of, choice, _where)
     if not as_text:
         return json_response(result, status, headers)
     text = (result.stdout or "") + (result.stderr or "")

@@ -14,7 +14,7 @@ from shelld_py.engine.shell import Shell
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.http.answers import json_response, run_response, shown_result
+from shelld_py.http.answers import json_response, result_of_events, run_response
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,
@@ -114,7 +114,7 @@ class ShellEndpoints:
 
         async def last_result() -> RunResult:
             part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
-            return await shown_result(result(), computer.store.log_reader(entry), part)
+            return await result_of_events(result(), computer.store.log_reader(entry), part)
 
         for_input = wanted.on_input is OnInput.RETURN
         if form is Form.EVENTS:

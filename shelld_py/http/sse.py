@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
+import msgspec
+
 from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, render
-from shelld_py.http.answers import json_bytes
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -17,7 +18,7 @@ EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
 def event(name: str, data: object, event_id: str | None = None) -> bytes:
     """Return one event with `data` as JSON."""
     identity = f"id: {event_id}\n" if event_id is not None else ""
-    return f"event: {name}\n{identity}data: ".encode() + json_bytes(data) + b"\n\n"
+    return f"event: {name}\n{identity}data: ".encode() + msgspec.json.encode(data) + b"\n\n"
 
 
 class LiveText:

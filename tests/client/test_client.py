@@ -174,6 +174,12 @@ def test_streamed_output_is_the_output(client: Any) -> None:
     assert (_texts(outputs, Stream.STDOUT), last.run.exit_code, last.run.stdout) == ("out\n", 3, "out\n")
 
 
+def test_streamed_bytes_that_are_no_text(client: Any) -> None:
+    """They are U+FFFD in events, the last one included."""
+    *outputs, last = client.stream("printf 'a\\377b'", format="raw")
+    assert (_texts(outputs, Stream.STDOUT), last.run.stdout) == ("a\ufffdb", "a\ufffdb")
+
+
 def test_output_is_streamed_while_it_is_written(client: Any, gate: Gate) -> None:
     events = client.stream(f"echo first; {gate}; echo second")
     assert next(events).text == "first\n"
