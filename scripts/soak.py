@@ -64,7 +64,7 @@ class Daemon:
             "threads": int(status["Threads"]),
             "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
             "children": len(shells) + len(below),
-            "run_directories": len([name for name in os.listdir(self.data / "runs") if name != "+spare"]),
+            "run_directories": len(os.listdir(self.data / "runs")),
         }
 
     def _port(self, before: str) -> int:

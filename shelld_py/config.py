@@ -340,7 +340,7 @@ def load(file: str | None, environ: Mapping[str, str]) -> Configuration:
     for name, value in _overrides(environ):
         _apply_override(tables, name, value, problems)
     settings = Settings(**{section: _build(section, table, problems) for section, table in tables.items()})
-    key = None if problems else _preset_key(settings, environ, problems)
+    key = None if problems else _preset_key(tables["server"].get("key_file"), environ, problems)
     if problems:
         raise ConfigError("\n".join(problems))
     return Configuration(settings, key)
@@ -456,14 +456,14 @@ def _build(section: str, table: Mapping[str, _Source], problems: list[str]) -> A
     return kind(**values)
 
 
-def _preset_key(settings: Settings, environ: Mapping[str, str], problems: list[str]) -> str | None:
+def _preset_key(key_file: _Source | None, environ: Mapping[str, str], problems: list[str]) -> str | None:
     """Return the key of `SHELLD_KEY` or of `server.key_file`; messages never show it."""
     if "SHELLD_KEY" in environ:
         key, where = environ["SHELLD_KEY"], "SHELLD_KEY"
-    elif settings.server.key_file:
-        where = f"server.key_file: {settings.server.key_file}"
+    elif key_file and key_file[0]:
+        path, where = str(key_file[0]), f"{key_file[1]}: {key_file[0]}"
         try:
-            key = Path(settings.server.key_file).read_text(encoding="ascii").rstrip("\r\n")
+            key = Path(path).read_text(encoding="ascii").rstrip("\r\n")
         except OSError as error:
             problems.append(f"{where}: cannot be read: {error.strerror}")
             return None

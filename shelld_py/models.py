@@ -284,7 +284,7 @@ class Status(ShellStatus, frozen=True, kw_only=True):
     idle_timeout: float
 
 
-class SessionStatus(ShellStatus, frozen=True, kw_only=True):
+class SessionStatus(Status, frozen=True, kw_only=True):
     """The status of a shell, when it was made, and when it ends if nothing is asked of it (null: never)."""
 
     created_at: Timestamp

@@ -352,6 +352,12 @@ def test_too_many_sessions(start_daemon) -> None:
     open_session(daemon)
 
 
+def test_any_number_of_sessions(start_daemon) -> None:
+    """With limits.max_sessions = 0 there is no limit, as everywhere among the limits."""
+    daemon = started(start_daemon, limits__max_sessions="0")
+    assert len({open_session(daemon) for _ in range(17)}) == 17
+
+
 def test_idle_session(start_daemon) -> None:
     """A session that nobody uses ends by itself, and not while a run is going on."""
     daemon = started(start_daemon, timeout__session_idle="300ms")

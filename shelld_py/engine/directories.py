@@ -2,8 +2,8 @@
 
 On a journaling file system each file that is created costs a tenth of a millisecond (ext4, measured), and
 each rename a hundredth, which is more than a quick command takes. So a spare directory with its files lies
-ready. A run takes it as it is; with its first snapshot it is published, by one rename: until then it has a
-name that no run can have, and a directory of such a name is nobody's after a crash. The next spare is made
+ready. A run takes it as it is; with its first snapshot it is published, by one rename: until then it lies
+beside the directory of all runs, and what lies there is nobody's after a crash. The next spare is made
 after a run has been answered, out of the directory of a run that is no longer kept if there is one: then
 nothing is created or removed at all.
 """
@@ -19,19 +19,31 @@ SNAPSHOT: Final = "snapshot.json"
 NEW_SNAPSHOT: Final = "snapshot.json.new"
 
 _READY_FILES: Final = (OUTPUT_LOG, SNAPSHOT)
-_PRIVATE: Final = "+"
-"""What the names of unpublished directories begin with. No run can be called that: see `RunId`."""
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RunDirectories:
-    """The directories below `root`, one for each run."""
+    """The directories below `root`, one for each run; those that are not published yet lie below `private`.
 
-    def __init__(self, root: Path) -> None:
+    Both must be of one file system, and nobody else's.
+    """
+
+    def __init__(self, root: Path, private: Path) -> None:
         self._root = root
+        self._private = private
         self._made = 0
         self._spare: str | None = None
         self._unpublished: dict[str, str] = {}
+
+    def open(self) -> None:
+        """Make the two directories where they are missing, and remove what an earlier daemon had not published.
+
+        Raises `OSError`.
+        """
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._private.mkdir(exist_ok=True, mode=0o700)
+        for name in os.listdir(self._private):
+            shutil.rmtree(f"{self._private}/{name}", ignore_errors=True)
 
     def path(self, run_id: str) -> str:
         """Return where the files of a run lie."""
@@ -80,16 +92,12 @@ class RunDirectories:
         self._unpublished.pop(run_id, None)
 
     def found(self) -> list[str]:
-        """Return the runs that have a directory. What an earlier daemon had not published is removed."""
-        names = os.listdir(self._root)
-        for name in names:
-            if name.startswith(_PRIVATE):
-                shutil.rmtree(f"{self._root}/{name}", ignore_errors=True)
-        return [name for name in names if not name.startswith(_PRIVATE)]
+        """Return the runs that have a directory."""
+        return os.listdir(self._root)
 
     def _next_private(self) -> str:
         self._made += 1
-        return f"{self._root}/{_PRIVATE}{self._made}"
+        return f"{self._private}/{self._made}"
 
     def _made_spare(self) -> str:
         path = self._next_private()

@@ -39,7 +39,7 @@ class Sessions:
         idle: float,
         lifetime: float,
     ) -> None:
-        """`most` may be open at once (0: none); `idle` and `lifetime` are in seconds (0: for ever)."""
+        """`most` may be open at once (0: any number); `idle` and `lifetime` are in seconds (0: for ever)."""
         self._make_shell = make_shell
         self._most = most
         self._idle = idle
@@ -49,7 +49,7 @@ class Sessions:
 
     async def open(self, request: StartupRequest) -> Shell:
         """Open a session. Raises `TooManySessions`, `ShellStartFailed`, `InvalidRequest`."""
-        if len(self._sessions) >= self._most:
+        if 0 < self._most <= len(self._sessions):
             raise TooManySessions(
                 f"limits.max_sessions is {self._most}, and so many are open. Close one with DELETE /sessions/ID."
             )

@@ -78,8 +78,7 @@ class RunStore:
     """All runs that there are, newest last. One for each daemon; `open` it, `close` it."""
 
     def __init__(self, directory: Path, settings: OutputSettings, logger: logging.Logger) -> None:
-        self._root = directory / "runs"
-        self._directories = RunDirectories(self._root)
+        self._directories = RunDirectories(directory / "runs", directory / "unpublished")
         self._lock_path = directory / "lock"
         self._settings = settings
         self._logger = logger
@@ -94,13 +93,11 @@ class RunStore:
         Raises `ConfigError` when another daemon uses the directory, or when it cannot be used.
         """
         try:
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock_path.parent.chmod(0o700)
             self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(
-                f"server.data_directory: {self._lock_path.parent} cannot be used: {error.strerror}"
-            ) from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -109,6 +106,11 @@ class RunStore:
                 f"server.data_directory: {self._lock_path.parent} is in use by another daemon: "
                 "give each daemon a directory of its own"
             ) from None
+        try:
+            self._directories.open()
+        except OSError as error:
+            self.close()
+            raise self._unusable(error) from None
         found = sorted(self._found(), key=lambda snapshot: snapshot.started_at)
         for snapshot in found:
             self._entries[snapshot.run_id] = Entry(
@@ -117,6 +119,9 @@ class RunStore:
             self._ended.append(snapshot.run_id)
         for run_id in self._expired():
             self._directories.remove(run_id)
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"server.data_directory: {self._lock_path.parent} cannot be used: {error.strerror}")
 
     def close(self) -> None:
         """Give the directory free."""

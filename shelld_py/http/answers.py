@@ -28,22 +28,42 @@ def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, 
     return Response(content, status, headers, "application/json")
 
 
+async def result_of_events(result: RunResult, log_of: LogOf, choice: OutputChoice) -> RunResult:
+    """Return the result that ends the events of a run. As in these, bytes that were not UTF-8 are U+FFFD."""
+    shown = await with_output(result, log_of, choice, _where)
+    return msgspec.structs.replace(shown, stdout=_readable(shown.stdout), stderr=_readable(shown.stderr))
+
+
+def _readable(text: str | None) -> str:
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 async def run_response(
-    result: RunResult, log_of: LogOf, choice: OutputChoice, *, as_text: bool, directory: str | None = None
+    result: RunResult,
+    log_of: LogOf,
+    choice: OutputChoice,
+    *,
+    as_text: bool,
+    directory: str | None = None,
+    for_input: bool = True,
 ) -> Response:
-    """Return the answer for a run as it stands: 200 when it has ended, else 202."""
+    """Return the answer for a run as it stands: 200 when it has ended, else 202.
+
+    `for_input` is whether waiting for input was to end the wait; if not, the timeout has.
+    """
     running = result.status is RunStatus.RUNNING
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
+    notice = AWAITING_INPUT if for_input and result.awaiting_input else TIMED_OUT
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
     if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > LARGE for stream in Stream):
-        return _streamed(result, log_of, choice.form, status, headers, as_text=as_text)
+        return _streamed(result, log_of, choice.form, status, headers, notice=notice if as_text else None)
     result = await with_output(result, log_of, choice, _where)
     if not as_text:
         return json_response(result, status, headers)
     text = (result.stdout or "") + (result.stderr or "")
     if running:
         separator = "\n" if text and not text.endswith("\n") else ""
-        text += separator + (AWAITING_INPUT if result.awaiting_input else TIMED_OUT)
+        text += separator + notice
     return Response(
         text.encode("utf-8", "surrogateescape"),
         status,
@@ -82,29 +102,28 @@ def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, s
 
 
 def _streamed(
-    result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, as_text: bool
+    result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, notice: str | None
 ) -> Response:
-    """Return all of a large output without ever holding all of it."""
+    """Return all of a large output without ever holding all of it: as text, with `notice` if it runs, or as JSON."""
     if form is OutputFormat.RAW:
         sizes = {stream: log.size if (log := log_of(stream)) else 0 for stream in Stream}
         result = msgspec.structs.replace(
             result, original_stdout_size=sizes[Stream.STDOUT], original_stderr_size=sizes[Stream.STDERR]
         )
-    if as_text:
+    if notice is not None:
         headers = {**headers, **_run_headers(result)}
-        body = _text_body(result, log_of, form)
+        body = _text_body(result, log_of, form, notice)
         return StreamingResponse(body, status, headers, text_type(form))
     return StreamingResponse(_json_body(result, log_of, form), status, headers, "application/json")
 
 
-async def _text_body(result: RunResult, log_of: LogOf, form: OutputFormat) -> AsyncIterator[bytes]:
+async def _text_body(result: RunResult, log_of: LogOf, form: OutputFormat, notice: str) -> AsyncIterator[bytes]:
     last = ""
     for stream in Stream:
         async for piece in output_pieces(log_of(stream), form):
             yield piece.encode("utf-8", "surrogateescape")
             last = piece or last
     if result.status is RunStatus.RUNNING:
-        notice = AWAITING_INPUT if result.awaiting_input else TIMED_OUT
         yield ("" if last.endswith("\n") else "\n").encode() + notice.encode()
 
 

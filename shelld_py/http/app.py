@@ -138,7 +138,7 @@ class Application:
                 self._mcp.end_sessions()
 
         shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
-        runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer), FileEndpoints(computer)
+        runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer, idle), FileEndpoints(computer)
         self.routes = routes(shells, runs, sessions, files, tools, EventEndpoints(tools))
         if self._socket_events:
             self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))

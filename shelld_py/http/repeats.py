@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
+from weakref import WeakValueDictionary
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,6 +41,14 @@ class Repeats:
         """`clock` gives seconds that only grow."""
         self._clock = clock
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def starting(self, key: str) -> asyncio.Lock:
+        """Return what to hold from asking for the run of `key` until that is remembered.
+
+        To start one may take its time (a shell of its own comes first); simultaneous repeats wait for it here.
+        """
+        return self._starting.setdefault(key, asyncio.Lock())
 
     def run_id(self, key: str | None, fingerprint: str) -> str | None:
         """Return the run that was started with `key`. Raises `IdempotencyMismatch` if for something else."""

@@ -20,7 +20,7 @@ from shelld_py.engine.run import Run
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry
 from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
-from shelld_py.http.answers import json_response, output_pieces, run_response, text_type
+from shelld_py.http.answers import json_response, output_pieces, result_of_events, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
@@ -182,8 +182,10 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
             (stream, log, cursor) for stream, cursor in wanted.items() if (log := computer.store.log(entry, stream))
         ]
 
-        def result() -> RunResult:
-            return computer.store.result(entry, computer.state_of(entry.session_id))
+        async def result() -> RunResult:
+            part = OutputChoice.of(query.form, None, computer.settings.output)
+            found = computer.store.result(entry, computer.state_of(entry.session_id))
+            return await result_of_events(found, computer.store.log_reader(entry), part)
 
         events = follow(entry.run or Ended(), logs, query.form, query.timeout, result, for_input=query.for_input)
         return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)

@@ -10,14 +10,16 @@ from shelld_py.computer import Computer
 from shelld_py.engine.shell import Shell
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import json_body, query_fields
+from shelld_py.idle import IdleTimer
 from shelld_py.models import SessionReference, SessionStatus, StartupRequest, utc_timestamp
 
 
 class SessionEndpoints:
     """Handlers for the extra shells."""
 
-    def __init__(self, computer: Computer) -> None:
+    def __init__(self, computer: Computer, idle: IdleTimer) -> None:
         self._computer = computer
+        self._idle = idle
 
     async def open(self, request: HttpRequest) -> Response:
         """POST /sessions."""
@@ -49,6 +51,8 @@ class SessionEndpoints:
         expires_at = self._computer.sessions.expires_at(shell.session_id)
         return SessionStatus(
             **msgspec.structs.asdict(self._computer.status(shell)),
+            idle=round(self._idle.idle, 3),
+            idle_timeout=self._idle.timeout,
             created_at=utc_timestamp(shell.created_at),
             expires_at=None if expires_at is None else utc_timestamp(expires_at),
         )

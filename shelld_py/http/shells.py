@@ -1,5 +1,6 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,7 +14,7 @@ from shelld_py.engine.shell import Shell
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.http.answers import json_response, run_response
+from shelld_py.http.answers import json_response, result_of_events, run_response
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,
@@ -103,11 +104,17 @@ class ShellEndpoints:
         timeout = min(timeout, timeouts.command_maximum)
         choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
         form = requested_form(request.scope, _default_form(request))
-        entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, idempotency_key(request.scope))
+        key = idempotency_key(request.scope)
+        async with self._repeats.starting(key) if key else contextlib.nullcontext():
+            entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, key)
         run = entry.run
 
         def result() -> RunResult:
             return computer.store.result(entry, computer.state_of(entry.session_id))
+
+        async def last_result() -> RunResult:
+            part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
+            return await result_of_events(result(), computer.store.log_reader(entry), part)
 
         for_input = wanted.on_input is OnInput.RETURN
         if form is Form.EVENTS:
@@ -115,7 +122,7 @@ class ShellEndpoints:
                 computer.store.publish(run, computer.state_of(run.session_id))
             logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
             headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
-            events = follow(run or Ended(), logs, wanted.format, timeout, result, for_input=for_input)
+            events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
             return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
         if run is None:
             return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
@@ -125,7 +132,9 @@ class ShellEndpoints:
             computer.store.publish(run, computer.state_of(run.session_id))
         final = run.result(computer.state_of(run.session_id))
         directory = run.working_directory
-        return await run_response(final, run.log, choice, as_text=form is Form.TEXT, directory=directory)
+        return await run_response(
+            final, run.log, choice, as_text=form is Form.TEXT, directory=directory, for_input=for_input
+        )
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /kill."""

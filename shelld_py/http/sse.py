@@ -1,7 +1,7 @@
 """Output as server-sent events (WHATWG HTML, 9.2): it is sent as it is written."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -130,7 +130,7 @@ async def follow(
     logs: Iterable[tuple[Stream, OutputLog, int]],
     form: OutputFormat,
     timeout: float | None,
-    result: Callable[[], RunResult],
+    result: Callable[[], Awaitable[RunResult]],
     *,
     for_input: bool = False,
 ) -> AsyncIterator[bytes]:
@@ -157,4 +157,4 @@ async def follow(
         except TimeoutError:
             run.timed_out = True
             break
-    yield event("result", result())
+    yield event("result", await result())

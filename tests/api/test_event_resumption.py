@@ -37,9 +37,12 @@ PIECES = [
 def rest_of(log: OutputLog, cursor: int) -> list[dict[str, object]]:
     """Return the data of the events of a complete log from `cursor` on."""
 
+    async def no_result() -> None:
+        pass
+
     async def collected() -> bytes:
         logs = [(Stream.STDOUT, log, cursor)]
-        events = follow(Ended(), logs, OutputFormat.TEXT, None, lambda: None)  # type: ignore[arg-type, return-value]
+        events = follow(Ended(), logs, OutputFormat.TEXT, None, no_result)  # type: ignore[arg-type]
         return b"".join([event async for event in events])
 
     blocks = asyncio.run(collected()).decode().split("\n\n")

@@ -68,6 +68,7 @@ def test_output_comes_as_it_is_written(daemon: RunningDaemon, gate: Gate) -> Non
         rest = list(events)
     assert [event.name for event in rest] == ["output"] * (len(rest) - 1) + ["result"]
     assert text_of(rest) == "zwölf\n"
+    assert rest[-1].data["stdout"] == "one\nzwölf\n"
     assert rest[-2].event_id == str(rest[-2].data["cursor"]) == str(4 + len("zwölf\n".encode()))
     result = rest[-1].data
     assert (result["run_id"], result["status"], result["exit_code"]) == (answer.headers["x-run-id"], "completed", 3)
@@ -256,3 +257,16 @@ def test_many_readers(daemon: RunningDaemon, gate: Gate) -> None:
         stream.__exit__(None, None, None)
         client.close()
     assert wait_for(lambda: daemon.state() == "ready")
+
+
+@pytest.mark.parametrize(("maximum", "size"), [({}, 100_000), ({"max_output": 10}, 10), ({"max_output": 0}, 100_000)])
+def test_output_of_the_last_result_is_cut(daemon: RunningDaemon, maximum: dict[str, int], size: int) -> None:
+    """The result has the output as any answer has it, and never all of a large one: that has been sent already."""
+    result = run_events(daemon, "printf %0200000d 0", **maximum)[-1].data
+    assert (result["truncated"], result["original_stdout_size"]) == (True, 200_000)
+    assert result["stdout"].count("0") - str(200_000 - size).count("0") - result["run_id"].count("0") == size
+
+
+def test_bytes_in_the_last_result(daemon: RunningDaemon) -> None:
+    """Raw bytes that are no text are U+FFFD in it, as in the events before."""
+    assert run_events(daemon, "printf 'a\\377'", format="raw")[-1].data["stdout"] == "a\ufffd"

@@ -1,5 +1,6 @@
 """Requests that come twice: the caller's run id, and the Idempotency-Key."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -159,6 +160,18 @@ def test_simultaneous_keys(daemon: RunningDaemon, key: str, traces: Path) -> Non
         return answer.status, answer.body
 
     assert simultaneously(8, send) == [(200, b"out\n")] * 8
+    assert traces.read_text() == "x\n"
+
+
+def test_simultaneous_keys_of_one_shots(daemon: RunningDaemon, key: str, traces: Path) -> None:
+    """Simultaneous /exec with one key start one shell, although a shell takes time to start."""
+
+    def send(_: int) -> tuple[int, str]:
+        headers = {"Idempotency-Key": key}
+        answer = daemon.ask("POST", "/exec", key=KEY, headers=headers, body=f"echo x >>{traces}; echo out")
+        return answer.status, json.loads(answer.body)["run_id"]
+
+    assert len(set(simultaneously(8, send))) == 1
     assert traces.read_text() == "x\n"
 
 

@@ -239,6 +239,13 @@ def test_on_input(daemon: RunningDaemon, form: str) -> None:
     assert answer.json()["duration"] > 0.65
 
 
+def test_text_of_a_wait_that_input_did_not_end(daemon: RunningDaemon) -> None:
+    """Where the wait goes on although the command waits for input, the text says what has ended it: the timeout."""
+    answer = daemon.client.post("/run?on_input=wait&timeout=500ms", content="read -r x")
+    assert answer.text == "The command timed out waiting for completion and is still running."
+    assert answer.headers["x-awaiting-input"] == "true"
+
+
 def test_json_fields_go_before_parameters(daemon: RunningDaemon) -> None:
     """In the JSON form parameters of the query string fill what the object leaves open."""
     answer = daemon.client.post(

@@ -161,7 +161,13 @@ def test_streamed_output_is_the_output(client: Any) -> None:
     *outputs, last = client.stream("echo out; echo err >&2; exit 3", streams="separate")
     assert all(isinstance(event, Output) for event in outputs)
     assert _texts(outputs, Stream.STDERR).startswith("err\n")
-    assert (_texts(outputs, Stream.STDOUT), last.run.exit_code, last.run.stdout) == ("out\n", 3, None)
+    assert (_texts(outputs, Stream.STDOUT), last.run.exit_code, last.run.stdout) == ("out\n", 3, "out\n")
+
+
+def test_streamed_bytes_that_are_no_text(client: Any) -> None:
+    """They are U+FFFD in events, the last one included."""
+    *outputs, last = client.stream("printf 'a\\377b'", format="raw")
+    assert (_texts(outputs, Stream.STDOUT), last.run.stdout) == ("a\ufffdb", "a\ufffdb")
 
 
 def test_output_is_streamed_while_it_is_written(client: Any, gate: Gate) -> None:

@@ -352,7 +352,8 @@ def test_keys_that_are_refused(tmp_path: Path, key: str) -> None:
     file = write(tmp_path, f'[server]\nkey_file = "{tmp_path}/key"\n')
     for (message,), where in (
         (problems(None, SHELLD_KEY=key), "SHELLD_KEY: "),
-        (problems(file), f"server.key_file: {tmp_path}/key: "),
+        (problems(file), f"{file}: server.key_file: {tmp_path}/key: "),
+        (problems(None, SHELLD_SERVER__KEY_FILE=f"{tmp_path}/key"), f"SHELLD_SERVER__KEY_FILE: {tmp_path}/key: "),
     ):
         assert message.startswith(where)
         assert "1 to 256 visible ASCII characters" in message
@@ -360,9 +361,9 @@ def test_keys_that_are_refused(tmp_path: Path, key: str) -> None:
 
 
 def test_a_key_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """The message names the key and its file."""
+    """The message names the configuration, the key and its file."""
     file = write(tmp_path, f'[server]\nkey_file = "{tmp_path}/none"\n')
-    assert problems(file) == [f"server.key_file: {tmp_path}/none: cannot be read: No such file or directory"]
+    assert problems(file) == [f"{file}: server.key_file: {tmp_path}/none: cannot be read: No such file or directory"]
 
 
 def test_no_key_is_set_by_default() -> None:

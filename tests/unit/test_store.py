@@ -61,7 +61,7 @@ def snapshot_of(directory: Path, run_id: str) -> dict[str, Any]:
 
 def run_directories(directory: Path) -> set[str]:
     """Return the names of the directories of runs; what is kept ready has a name that no run has."""
-    return {path.name for path in (directory / "runs").iterdir() if path.name[0].isalnum()}
+    return {path.name for path in (directory / "runs").iterdir()}
 
 
 def test_files_of_a_run(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
             run = store.create("main", LS, "r1")
             if saved_before:
                 store.save(run, BUSY)
-            for directory in (tmp_path / "runs").iterdir():
+            for directory in tmp_path.glob("*/*/"):
                 shutil.rmtree(directory)
             run.finish(DONE)
             await store.seal(run, READY)
@@ -385,6 +385,25 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
     with caplog.at_level("ERROR", LOGGER.name):
         in_loop(test)
     assert "r1" in caplog.text
+
+
+def test_only_runs_are_shown(tmp_path: Path) -> None:
+    """What lies ready for the next run, or has no snapshot yet, is not among the runs, and is gone after a crash."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = store.create("main", LS, "r1")
+            run.finish(DONE)
+            await store.seal(run, READY)
+            store.release(run)
+            await asyncio.sleep(0)
+            store.create("main", LS, "r2")
+            assert [path.name for path in (tmp_path / "runs").iterdir()] == ["r1"]
+        with open_store(tmp_path) as store:
+            assert [entry.run_id for entry in store.entries()] == ["r1"]
+            assert not list((tmp_path / "unpublished").iterdir())
+
+    in_loop(test)
 
 
 def test_a_log_that_was_cut_is_whole_again_on_disk(tmp_path: Path) -> None:
