@@ -396,7 +396,9 @@ def _checked_tables(
             table = {}
         known: dict[str, _Source] = {}
         for key, value in table.items():
-            if key in keys:
+            if (section, key) == ("shell", "environment") and isinstance(value, dict):
+                known[key] = ({**ShellSettings().environment, **value}, f"{file}: {section}.{key}")
+            elif key in keys:
                 known[key] = (value, f"{file}: {section}.{key}")
             else:
                 problems.append(

@@ -490,6 +490,7 @@ def test_killed_daemon(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "daemon") as daemon:
         result = daemon.json("GET", f"/runs/{run_id}")
         assert (result["status"], result["cause"]) == ("lost", "daemon_restarted")
+        assert result["duration"] > 0.02, "until it last wrote something"
         assert result["stdout"].startswith("line 0\nline 1\n")
         assert read(daemon, run_id, cursor=0, format="raw", limit=len(seen))["output"] == seen
 

@@ -220,7 +220,7 @@ def list_tools(base: str, format: str | None = None) -> Call[Any]:  # noqa: A002
 
 
 def call_tool(base: str, name: str, arguments: Mapping[str, object] | None = None) -> Call[dict[str, Any]]:
-    """Call a tool as a model asked for it; return what the daemon answers.
+    """Call a tool as a model asked for it; return the full answer: `result`, `text`, `is_error`, and more.
 
     Raises `ValueError` for arguments that cannot be a JSON object: a model wrote them.
     """
@@ -229,7 +229,13 @@ def call_tool(base: str, name: str, arguments: Mapping[str, object] | None = Non
     path = f"{base}/{segment(name)}"
     content = json_content(arguments or {})
     return Call(
-        method="POST", path=path, parse=decoded(dict[str, Any]), headers=JSON_CONTENT, content=content, wait=None
+        method="POST",
+        path=path,
+        parse=decoded(dict[str, Any]),
+        headers=JSON_CONTENT,
+        content=content,
+        params=(("full", "true"),),
+        wait=None,
     )
 
 

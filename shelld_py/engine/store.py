@@ -19,6 +19,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -271,7 +272,11 @@ class RunStore:
             yield self._recovered(snapshot) if snapshot.status is RunStatus.RUNNING else snapshot
 
     def _recovered(self, snapshot: Snapshot) -> Snapshot:
-        """Close a run that was going on when its daemon ended: its output is complete up to that moment."""
+        """Close a run that was going on when its daemon ended: its output is complete up to that moment.
+
+        Its duration is told by when it last wrote something; what it did after that nobody knows.
+        """
+        begun, last_written = datetime.fromisoformat(snapshot.started_at).timestamp(), 0.0
         changes: dict[str, object] = {
             "status": RunStatus.LOST,
             "cause": Cause.DAEMON_RESTARTED,
@@ -282,8 +287,10 @@ class RunStore:
         extents: dict[Stream, Extents] = {}
         logs = []
         for stream, name in _LOG_NAMES.items():
+            path = f"{self._directories.path(snapshot.run_id)}/{name}"
             try:
-                log = OutputLog.load(f"{self._directories.path(snapshot.run_id)}/{name}", self._settings.log_max)
+                last_written = max(last_written, os.stat(path).st_mtime)
+                log = OutputLog.load(path, self._settings.log_max)
             except OSError:
                 continue
             changes[f"original_{stream}_size"] = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
@@ -293,6 +300,7 @@ class RunStore:
             logs.append(log)
             if not log.whole:
                 extents[stream] = log.extents
+        changes["duration"] = round(max(snapshot.duration, last_written - begun), 6)
         snapshot = msgspec.structs.replace(snapshot, **changes)
         entry = Entry(snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status)
         self._write(entry, _encoded(snapshot.result(), snapshot.fingerprint, extents))

@@ -1,5 +1,6 @@
 """What a request asks for: the form of the answer, its body, its parameters. Parsing only, no effects."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -70,15 +71,22 @@ async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
 
 
 def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object] | None = None) -> _Model:
-    """Return the JSON object `body` as a `model`; fields that it lacks come from `defaults`."""
+    """Return the JSON object `body` as a `model`; fields that it lacks, or that are null, come from `defaults`."""
     try:
         if not defaults:
-            return msgspec.json.decode(body, type=model)
-        return msgspec.convert({**defaults, **msgspec.json.decode(body, type=dict[str, Any])}, model)
+            with contextlib.suppress(msgspec.ValidationError):
+                return msgspec.json.decode(body, type=model)
+        given = msgspec.json.decode(body, type=dict[str, Any])
+        return msgspec.convert({**(defaults or {}), **_without_nulls(given)}, model)
     except msgspec.ValidationError as error:
         raise InvalidRequest(_explain(str(error), model)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+
+
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told: wrappers write null for what they leave out."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def convert_fields(fields: Mapping[str, object], model: type[_Model]) -> _Model:
@@ -108,6 +116,13 @@ def duration_field(name: str, value: object) -> float:
         return parse_duration(value)
     except ValueError as error:
         raise InvalidRequest(f"{name} {error}.") from None
+
+
+def boolean_field(name: str, value: str) -> bool:
+    """Return a parameter that is true or false. Raises `InvalidRequest`."""
+    if value not in ("true", "false"):
+        raise InvalidRequest(f"{name} must be true or false, not {value!r}.")
+    return value == "true"
 
 
 def integer_field(name: str, value: str, least: int) -> int:

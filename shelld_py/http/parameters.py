@@ -128,6 +128,7 @@ class CallQuery(Query, frozen=True, kw_only=True):
     """Of a call of a tool."""
 
     timeout: Annotated[DurationText, Meta(description="The longest that the call waits for a command.")] | None = None
+    full: Annotated[bool, Meta(description="Answer with the result and the text, and how the command stands.")] = False
 
 
 _Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*=", description="NAME=VALUE, once for each variable.")]

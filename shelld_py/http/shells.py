@@ -18,6 +18,7 @@ from shelld_py.http.answers import json_response, result_of_events, run_response
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,
+    boolean_field,
     convert_fields,
     decode_json,
     duration_field,
@@ -154,10 +155,8 @@ class ShellEndpoints:
 
     async def shutdown(self, request: HttpRequest) -> Response:
         """POST /shutdown: end the daemon, or make it new for the next client."""
-        recycle = query_fields(request, ShutdownQuery.__struct_fields__).get("recycle", "false")
-        if recycle not in ("true", "false"):
-            raise InvalidRequest(f"recycle must be true or false, not {recycle!r}.")
-        if recycle == "true":
+        fields = query_fields(request, ShutdownQuery.__struct_fields__)
+        if "recycle" in fields and boolean_field("recycle", fields["recycle"]):
             await self._computer.reset()
             self._reset()
             return self._state_response(request, self._computer.main)

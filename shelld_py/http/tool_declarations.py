@@ -9,7 +9,6 @@ from shelld_py.http.file_declarations import EDIT, READ, SEARCH
 from shelld_py.http.operation import JSON, TEXT, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.parameters import CallQuery, ToolsQuery
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess
-from shelld_py.tools.models import CallAnswer
 
 _OK: Final = HTTPStatus.OK
 _WHATEVER_A_TOOL_MEETS: Final = (
@@ -44,12 +43,16 @@ TOOL_OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("POST", "/tools/{name}"): Operation(
         tag=Tag.TOOLS,
         summary="Call a tool",
+        description=(
+            "The schema of the result is in `GET /tools`. With `full`, the answer is `tool`, `result`, `text`, "
+            "`is_error`, `run_id` and `running`."
+        ),
         query=CallQuery,
         body=Body(model=dict[str, Any], example={"command": "echo hello"}),
         answers={
             _OK: Answer(
-                meaning="What it has given, also while its command is still running.",
-                content={JSON: CallAnswer, TEXT: str},
+                meaning="What it has given, also while its command is still running: the result, or all of it.",
+                content={JSON: dict[str, Any], TEXT: str},
                 headers=(
                     Header(name="X-Is-Error", meaning="Whether its command was killed or lost.", type=bool),
                     Header(name="X-Running", meaning="Whether its command is still running.", type=bool),

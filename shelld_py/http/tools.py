@@ -12,7 +12,7 @@ from starlette.responses import Response
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest
 from shelld_py.http.answers import json_response
-from shelld_py.http.negotiation import Form, duration_field, header, query_fields, requested_form
+from shelld_py.http.negotiation import Form, boolean_field, duration_field, header, query_fields, requested_form
 from shelld_py.http.parameters import CallQuery, ToolsQuery
 
 if TYPE_CHECKING:
@@ -54,23 +54,26 @@ class ToolEndpoints:
         context = CallContext(patience=duration_field("timeout", timeout) if timeout else None)
         name = request.path_params["name"]
         self.toolbox.tool(name)
+        full = boolean_field("full", fields["full"]) if "full" in fields else False
         outcome = await self.toolbox.call(name, arguments_of(await request.body()), context)
-        if requested_form(request.scope, Form.JSON) is Form.TEXT:
-            headers = {"X-Is-Error": str(outcome.is_error).lower(), "X-Running": str(outcome.running).lower()}
-            if outcome.run_id:
-                headers["X-Run-Id"] = outcome.run_id
-            text = outcome.text.encode("utf-8", "surrogateescape")
-            return Response(text, HTTPStatus.OK, headers, "text/plain; charset=utf-8")
-        return json_response(
-            CallAnswer(
-                tool=name,
-                result=outcome.result,
-                text=outcome.text,
-                is_error=outcome.is_error,
-                run_id=outcome.run_id,
-                running=outcome.running,
+        if full:
+            return json_response(
+                CallAnswer(
+                    tool=name,
+                    result=outcome.result,
+                    text=outcome.text,
+                    is_error=outcome.is_error,
+                    run_id=outcome.run_id,
+                    running=outcome.running,
+                )
             )
-        )
+        headers = {"X-Is-Error": str(outcome.is_error).lower(), "X-Running": str(outcome.running).lower()}
+        if outcome.run_id:
+            headers["X-Run-Id"] = outcome.run_id
+        if requested_form(request.scope, Form.JSON) is not Form.TEXT:
+            return json_response(outcome.result, headers=headers)
+        text = outcome.text.encode("utf-8", "surrogateescape")
+        return Response(text, HTTPStatus.OK, headers, "text/plain; charset=utf-8")
 
 
 def arguments_of(body: bytes) -> Mapping[str, object]:

@@ -205,6 +205,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "GET", "/tools?format=other", {}, 400
     for form in ({}, TEXT):
         yield "POST", "/tools/run_shell_command", {"headers": form, "json": {"command": "echo out"}}, 200
+    yield "POST", "/tools/run_shell_command?full=true", {"json": {"command": "echo out"}}, 200
     yield "POST", "/tools/shell_status", {"json": {"shell_id": "unknown"}}, 404
     yield "POST", "/tools/run_shell_comand", {}, 404
     yield "POST", "/tools/read", {"json": {"path": 1}}, 400

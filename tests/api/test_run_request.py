@@ -290,7 +290,7 @@ def test_malformed_fields(
     ("command", 5), ("command", None), ("command", ["ls"]), ("timeout", True), ("timeout", []), ("timeout", {}),
     ("run_id", 5), ("directory", 5), ("description", 5), ("stdin", 5), ("stdin", ["x"]), ("environment", ["A=1"]),
     ("environment", {"A": 1}), ("environment", {"A": None}), ("environment", "A=1"), ("streams", 1), ("format", True),
-    ("max_output", "100"), ("max_output", True), ("on_input", 1), ("environment", None), ("format", None),
+    ("max_output", "100"), ("max_output", True), ("on_input", 1),
 ])  # fmt: skip
 def test_json_fields_of_wrong_types(ready_daemon: RunningDaemon, field: str, value: Any) -> None:
     """A JSON field of a wrong type is 400, and the message names the field."""
@@ -299,9 +299,13 @@ def test_json_fields_of_wrong_types(ready_daemon: RunningDaemon, field: str, val
     assert field in problem(answer, 400, "invalid_request")["detail"]
 
 
-@pytest.mark.parametrize("field", ["run_id", "timeout", "directory", "description", "stdin", "max_output", "streams"])
+@pytest.mark.parametrize(
+    "field",
+    ["run_id", "timeout", "directory", "description", "stdin", "max_output", "streams", "environment", "format",
+     "on_input"],
+)  # fmt: skip
 def test_null_is_as_if_absent(ready_daemon: RunningDaemon, field: str) -> None:
-    """A field without a default of its own may be null."""
+    """What a wrapper leaves out by a null has its default."""
     assert ready_daemon.run("echo x", **{field: None})["stdout"] == "x\n"
 
 

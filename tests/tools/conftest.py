@@ -42,7 +42,7 @@ class Bench:
 
     def call(self, tool: str, *, query: str = "", **arguments: Any) -> Called:
         """Call a tool that must succeed."""
-        answer = self.daemon.client.post(f"/tools/{tool}{query}", json=arguments)
+        answer = self.daemon.client.post(f"/tools/{tool}?full=true{query}", json=arguments)
         assert answer.status_code == 200, answer.text
         document = answer.json()
         assert list(document) == ["tool", "result", "text", "is_error", "run_id", "running"]

@@ -15,6 +15,7 @@ from shelld_py.engine import processes
 from shelld_py.models import RunStatus, ShellState
 from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.tool import CallContext, Progress
+from tests.tools.conftest import Bench
 
 LOGGER = logging.getLogger("tests.tools.calls")
 
@@ -214,3 +215,28 @@ def test_many_first_calls_of_bash_start_one_shell(tmp_path: Path) -> None:
         assert computer.main.state is ShellState.READY
 
     with_toolbox(tmp_path, test)
+
+
+def test_the_answer_is_the_result(bench: Bench) -> None:
+    """No more than the members that the tool's result has; headers tell how the command stands."""
+    answer = bench.daemon.client.post("/tools/execute_command", json={"command": "echo out; (exit 3)"})
+    assert answer.json() == {
+        "stdout": "out\n",
+        "stderr": "",
+        "exit_code": 3,
+        "original_stdout_size": 4,
+        "original_stderr_size": 0,
+    }
+    assert (answer.headers["x-is-error"], answer.headers["x-running"]) == ("false", "false")
+    assert bench.daemon.client.get(f"/runs/{answer.headers['x-run-id']}").json()["exit_code"] == 3
+
+
+def test_a_running_command_is_told_by_headers(bench: Bench) -> None:
+    answer = bench.daemon.client.post("/tools/shell_exec?timeout=0", json={"command": "sleep 60"})
+    assert (answer.json()["status"], answer.headers["x-running"]) == ("running", "true")
+    bench.daemon.client.delete(f"/runs/{answer.headers['x-run-id']}")
+
+
+def test_full_must_be_true_or_false(bench: Bench) -> None:
+    answer = bench.daemon.client.post("/tools/shell_metadata?full=maybe")
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")

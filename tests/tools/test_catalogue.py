@@ -259,7 +259,7 @@ def test_arguments_are_a_json_object(bench: Bench, body: str) -> None:
 def test_null_counts_as_left_out_and_an_empty_body_as_no_arguments(bench: Bench) -> None:
     assert bench.call("run_shell_command", command="echo a", description=None, directory=None).result["stdout"] == "a\n"
     assert bench.refused("read", path=None)["detail"].startswith("read needs the argument 'path'")
-    assert bench.daemon.client.post("/tools/shell_metadata").json()["result"]["shell"].startswith("bash ")
+    assert bench.daemon.client.post("/tools/shell_metadata").json()["shell"].startswith("bash ")
 
 
 def test_a_refusal_can_be_had_as_text(bench: Bench) -> None:

@@ -81,7 +81,7 @@ def test_run_shell_command_in_a_relative_directory(bench: Bench) -> None:
 
 def test_a_command_that_takes_too_long_goes_on(bench: Bench) -> None:
     """The call hands over to a shell_id, by which the rest is had."""
-    called = bench.call("run_shell_command", query="?timeout=200ms", command="echo a; sleep 0.6; echo b; exit 5")
+    called = bench.call("run_shell_command", query="&timeout=200ms", command="echo a; sleep 0.6; echo b; exit 5")
     assert (called.result["stdout"], called.result["exit_code"], called.answer["running"]) == ("a\n", None, True)
     assert called.result["error"].startswith("The command is still running: shell_wait")
     found = SHELL_ID.search(called.footer)
@@ -122,7 +122,7 @@ def test_a_session_keeps_its_state(bench: Bench) -> None:
 
 def test_a_busy_session_refuses(bench: Bench) -> None:
     session_id = bench.call("open_session").result["session_id"]
-    running = bench.call("execute_command", query="?timeout=0", session_id=session_id, command="sleep 60")
+    running = bench.call("execute_command", query="&timeout=0", session_id=session_id, command="sleep 60")
     assert (running.result["exit_code"], running.answer["running"]) == (None, True)
     assert "the session is busy until it ends" in running.footer
     assert bench.refused("execute_command", session_id=session_id, command="true")["code"] == "shell_busy"

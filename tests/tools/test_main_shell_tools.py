@@ -142,6 +142,6 @@ def test_bash_needs_something_to_do(main: Bench) -> None:
 
 
 def test_the_call_can_bound_every_wait(main: Bench) -> None:
-    called = main.call("bash", query="?timeout=100ms", command="sleep 60", timeout_ms=50_000)
+    called = main.call("bash", query="&timeout=100ms", command="sleep 60", timeout_ms=50_000)
     assert called.answer["running"] is True
     assert 0.1 <= called.result["duration"] < 5

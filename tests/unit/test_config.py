@@ -165,7 +165,12 @@ def test_extensions_are_written_in_any_form(tmp_path: Path) -> None:
         ("[limits]\nmemory_mb = 0.5", "limits", "memory_mb", 0.5),
         ('[shell]\ncommand = "/bin/bash --norc"', "shell", "command", "/bin/bash --norc"),
         ('[shell]\non_exit = "end"', "shell", "on_exit", "end"),
-        ('[shell.environment]\nA = "ä b"', "shell", "environment", {"A": "ä b"}),
+        (
+            '[shell.environment]\nA = "ä b"\nPAGER = "less"',
+            "shell",
+            "environment",
+            {"PAGER": "less", "GIT_PAGER": "cat", "A": "ä b"},
+        ),
         ('[files]\nallowed_directories = ["/a", "/b c"]', "files", "allowed_directories", ("/a", "/b c")),
         ('[logging]\nlevel = "debug"', "logging", "level", "debug"),
     ],
@@ -309,7 +314,8 @@ def test_one_variable_of_the_shell_is_added_to_those_of_the_file(tmp_path: Path)
     """`SHELLD_SHELL__ENVIRONMENT__X` leaves the others as the file has them, and goes over a whole table."""
     file = write(tmp_path, '[shell.environment]\nA = "file"\nB = "file"\n')
     environ = {"SHELLD_SHELL__ENVIRONMENT__B": "variable", "SHELLD_SHELL__ENVIRONMENT__C": "variable"}
-    assert load(file, environ).settings.shell.environment == {"A": "file", "B": "variable", "C": "variable"}
+    added = {"A": "file", "B": "variable", "C": "variable"}
+    assert load(file, environ).settings.shell.environment == {"PAGER": "cat", "GIT_PAGER": "cat", **added}
     environ = {"SHELLD_SHELL__ENVIRONMENT": '{ D = "table" }', "SHELLD_SHELL__ENVIRONMENT__D": "variable"}
     assert load(file, environ).settings.shell.environment == {"D": "variable"}
 
