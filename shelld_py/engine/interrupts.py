@@ -35,9 +35,14 @@ class Audience:
             if shell in (stat.parent, stat.group) or stat.group == group
             if processes.executable(stat.pid) == self._program
         ]
-        leader = processes.process_stat(shell) if group == shell else None
-        self.hears = bool(self._members) or (leader is not None and not leader.blocks(signal.SIGINT))
-        """Whether anybody is there who takes an interrupt: a shell does not while it forks."""
+        itself = processes.process_stat(shell)
+        blocked = itself is not None and itself.blocks(signal.SIGINT)
+        forks = any(stat.blocks(signal.SIGINT) or (blocked and stat.group != shell) for stat in self._undecided)
+        self.hears = not forks and (bool(self._members) or (group == shell and not blocked))
+        """Whether anybody is there who takes an interrupt: neither a shell that forks nor its child does.
+
+        A shell that reads what a command substitution writes blocks it as well, but the child is of its group then.
+        """
 
     def has_lost(self) -> bool:
         """Return whether all had begun to end when they were interrupted a moment ago. The shell is still stopped.
