@@ -4,6 +4,7 @@ Each test drives a real daemon over HTTP. The form with 10 GB of output runs whe
 """
 
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -72,6 +73,39 @@ def test_stopped_shell(daemon: RunningDaemon) -> None:
     result = daemon.run("echo before; kill -STOP $$; echo after", timeout=10)
     assert (result["status"], result["stdout"]) == ("completed", "before\nafter\n")
     assert works(daemon)
+
+
+def test_interrupts_at_any_moment(daemon: RunningDaemon) -> None:
+    """Hardly an interrupt is lost, be it that bash is about to execute a program or that one is just ending.
+
+    Two are allowed for: bash itself can go on with a command though it has taken the signal.
+    """
+    moment = random.Random(1)
+    lost = 0
+    for number in range(120):
+        run_id = daemon.start("echo once; for i in {1..9}; do /bin/true; done; sleep 20; echo no")
+        time.sleep(moment.random() * 0.015)
+        if number % 2:
+            daemon.client.post(f"/runs/{run_id}/kill", params={"signal": "INT"})
+        else:
+            daemon.client.post(f"/runs/{run_id}/stdin", content=b"\x03")
+        result = daemon.json("GET", f"/runs/{run_id}/wait", params={"timeout": "1s"})
+        if result["status"] == "running":
+            lost += 1
+            daemon.client.post("/recycle")
+        else:
+            assert (result["status"], result["exit_code"]) == ("killed", 130)
+            assert result["stdout"] in ("once\n\n", "\n")
+    assert lost <= 2
+
+
+def test_interrupts_of_a_shell_that_exits(daemon: RunningDaemon) -> None:
+    """Whenever the key comes, it does not cost the shell."""
+    for _ in range(40):
+        run_id = daemon.start("kept=1; exit 3")
+        daemon.client.post(f"/runs/{run_id}/stdin", content=b"\x03")
+        assert daemon.finished(run_id)["exit_code"] in (3, 130)
+        assert works(daemon)
 
 
 def test_exhausted_descriptors(daemon: RunningDaemon) -> None:

@@ -23,12 +23,14 @@ import secrets
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from shelld_py.engine import processes
 from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.channels import Channels, descriptor_path, write_all
 from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Report, ReportKind, ReportParser
+from shelld_py.engine.interrupts import Audience
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.repair import DAMAGE, Patient, Repair
 from shelld_py.engine.script import Place, Script, encoded, script_of
@@ -40,12 +42,17 @@ _BOOT_TIMEOUT: Final = 15.0
 _SIGNALLED: Final = 128
 _PIDFD_GETFD: Final = 438
 _STARTUP_OUTPUT: Final = 4096
-_INTERRUPT_KEY: Final = b"\x03"
+_SIGNAL_KEYS: Final = frozenset(b"\x03\x1c\x1a")
 _DRIVER_STEP: Final = 0.001
 _START_PATIENCE: Final = 0.05
+_HEARING_PATIENCE: Final = 0.5
+_SETTLING: Final = 0.005
+"""Children of bash that are still bash after so many seconds are subshells rather than programs to be."""
 _END_PATIENCE: Final = 5.0
 _KILL_PATIENCE: Final = 0.5
 _STOP_LOOKS: Final = 200
+_MOST_RETURNS: Final = 100
+"""Interrupts can bring bash out of its loop before it has loaded a command, but hardly so often in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class Bash:
         self._restore = restore
         self._size = (24, 80)
         self._channels = Channels()
+        self._boot_name = os.readlink(f"/proc/self/fd/{self._channels.boot_pipe}")
         self._pidfd = self._stat_file = self._children_file = -1
         self._tag = f"tag{secrets.token_hex(8)}"
         self._parser = ReportParser(self._tag)
@@ -118,8 +126,12 @@ class Bash:
         self._cgroup: ShellCgroup | None = None
         self._shared_files: list[int] = []
         self._typed_ahead = bytearray()
+        self._held_keys = bytearray()
+        self._typing: asyncio.Task[None] | None = None
         self._over: asyncio.Future[Report | Death] | None = None
         self._reported_exit: int | None = None
+        self._returns = 0
+        """How often bash has come out of its loop since it has last evaluated a command."""
         self._repair: Repair
 
     @classmethod
@@ -216,32 +228,28 @@ class Bash:
         """Write `data` to the terminal as if it were typed; before the command begins it is kept for it."""
         if self._over is None:
             self._typed_ahead += data
-            return
-        with self._held_in_command() if _INTERRUPT_KEY in data else contextlib.nullcontext():
+        elif self._held_keys or not _SIGNAL_KEYS.isdisjoint(data):
+            self._held_keys += data
+            if self._typing is None:
+                self._typing = self._loop.create_task(self._type_held_keys())
+        else:
             self.terminal.write(data)
 
     async def interrupt(self) -> bool:
-        """Send SIGINT to the foreground process group, unless the command is over by then.
+        """Send SIGINT to the foreground process group, unless the command is over by then."""
+        return await self._interrupt_by(partial(self.terminal.signal_foreground, signal.SIGINT))
 
-        A group whose leader is still bash may be about to become a program, and an interrupt in between is
-        lost: neither bash nor the program gets it. So it is sent again to each leader that takes its place.
-        """
-        first: tuple[int, str] | None = None
+    async def signal(self, number: int) -> bool:
+        """Send a signal to the foreground process group, unless the command is over by then."""
+        if number == signal.SIGINT:
+            return await self.interrupt()
         deadline = self._loop.time() + _START_PATIENCE
         while self._over and not self._over.done():
             with self._held_in_command() as in_command:
-                group = self.terminal.foreground_group()
-                leader = (group, processes.executable(group))
-                if in_command and leader != first:
-                    sent = self.terminal.signal_foreground(signal.SIGINT)
-                    if leader[1] != processes.executable(self.pid):
-                        return sent
-                    first = leader
-                    deadline = self._loop.time() + _START_PATIENCE
-            if first and self._loop.time() > deadline:
-                return True
+                if in_command or number == signal.SIGKILL or self._loop.time() > deadline:
+                    return self.terminal.signal_foreground(number)
             await asyncio.sleep(_DRIVER_STEP)
-        return first is not None
+        return False
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the window size of the terminals."""
@@ -343,8 +351,7 @@ class Bash:
         """Stop bash for a moment; give whether it executes the command, rather than the driver around it.
 
         An interrupt that hit the driver would unwind it in the middle of a report, or fall into the next
-        command. The bell pipe's descriptor tells: it is closed as long as the command is executed. And
-        while bash is stopped, the foreground process group cannot change hands.
+        command. Its descriptors tell: that of the bell pipe is closed as long as the command is executed.
         """
         self._signal_bash(signal.SIGSTOP)
         try:
@@ -354,9 +361,65 @@ class Bash:
                     break
             self._read_reports()
             over = self._over is None or self._over.done()
-            yield not over and not os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}")
+            yield not over and (self._parser.in_exit_trap or self._evaluates())
         finally:
             self._signal_bash(signal.SIGCONT)
+
+    def _evaluates(self) -> bool:
+        """Whether bash is in its loop (its descriptor 0 is not the boot pipe), and a command is executed there."""
+        if os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}"):
+            return False
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{self.pid}/fd/0") != self._boot_name
+        return True
+
+    async def _interrupt_by(self, act: Callable[[], bool]) -> bool:
+        """Interrupt the command by `act`, when there is somebody to hear it; return what `act` does.
+
+        That is whether it has interrupted. Who may be about to become a program is waited for, and whoever has
+        lost the interrupt all the same gets it again.
+        """
+        settled = self._loop.time()
+        deadline = settled + _HEARING_PATIENCE
+        undecided: frozenset[int] = frozenset()
+        audience: Audience | None = None
+        while self._over and not self._over.done():
+            if audience is None:
+                with self._held_in_command() as in_command:
+                    heard = Audience(self.pid, self.terminal.foreground_group()) if in_command else None
+                    now = self._loop.time()
+                    if heard and heard.undecided != undecided:
+                        undecided, settled = heard.undecided, now + _SETTLING
+                    late = now > deadline
+                    if heard and (late or (heard.hears and (not undecided or now >= settled))):
+                        if not act():
+                            return False
+                        act = partial(self.terminal.signal_foreground, signal.SIGINT)
+                        if late or not heard.has_lost():
+                            audience = heard
+                            deadline = self._loop.time() + _START_PATIENCE
+            else:
+                audience.repeat(signal.SIGINT)
+            if audience and (not audience.undecided or self._loop.time() > deadline):
+                return True
+            await asyncio.sleep(_DRIVER_STEP)
+        return audience is not None
+
+    async def _type_held_keys(self) -> None:
+        """Type what was held back as it may interrupt, and what came after it."""
+        try:
+            while self._held_keys and self._over and not self._over.done():
+                await self._interrupt_by(self._type_now)
+        finally:
+            self._typing = None
+
+    def _type_now(self) -> bool:
+        """Type the keys that were held back; return whether they interrupt."""
+        interrupts = bool(key := self.terminal.interrupt_key) and key in self._held_keys
+        self.terminal.write(bytes(self._held_keys))
+        self._held_keys.clear()
+        self.terminal.type_through()
+        return interrupts
 
     def _signal_bash(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -491,8 +554,8 @@ class Bash:
         self._channels.put_text(text)
         self._channels.ring()
         if self._typed_ahead:
-            self.terminal.write(bytes(self._typed_ahead))
-            self._typed_ahead.clear()
+            typed_ahead, self._typed_ahead = bytes(self._typed_ahead), bytearray()
+            self.type(typed_ahead)
 
     async def _ended(self, command: str) -> Report | Death:
         """Return the report of the end of `command`, which is being evaluated, or how bash died of it."""
@@ -501,6 +564,7 @@ class Bash:
             ended = await self._over
         finally:
             self._over = None
+            self._held_keys.clear()
         if isinstance(ended, Report):
             self._carried = self._driver.carry(ended, self._carried, command)
             self.directory = self._checked_directory(ended.directory)
@@ -586,8 +650,14 @@ class Bash:
 
     def _take(self, report: Report) -> None:
         if report.kind is ReportKind.RAN:
+            self._returns = 0
             self._end(report)
         elif report.kind is ReportKind.PROMPT:
+            self._returns = 0 if report.loaded else self._returns + 1
+            if self._returns > _MOST_RETURNS:
+                self._repair.damage = DAMAGE
+                self.kill()
+                return
             self._leave_loop()
             if report.loaded or self._repair.damage:
                 self._end(report)

@@ -18,7 +18,7 @@ from shelld_py.engine.driver import Paths
 
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
-_FILES: Final = ("text", "start", "restart", "loop", "prompt", "exit", "status", "dump", "saved", "scratch")
+_FILES: Final = ("text", "start", "restart", "loop", "leave", "prompt", "exit", "status", "dump", "saved", "scratch")
 
 
 class Channels:

@@ -17,7 +17,9 @@ How bash is driven
 
     `mapfile` puts what it reads into an array. That array is DIRSTACK, with an index far beyond the stack's
     end: bash ignores such assignments to it (set_dirstack_element in builtins/pushd.def), so that nothing
-    grows and no variable of ours appears.
+    grows and no variable of ours appears. A command that unsets it leaves mapfile with a pointer to a variable
+    that has been freed, so the callback then leaves mapfile by an interrupt, and the loop begins anew with an
+    ordinary array of that name.
 
 What a command can see of it
     Nothing while it runs, but the EXIT trap (below) and what `declare -p __shelld` would show to a command
@@ -43,17 +45,19 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-_FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"Z": 2}
+_FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"U": 0, b"Z": 2}
 _LONGEST_TAG: Final = 64
 _LARGE_REPORT: Final = 65536
 """Bytes of a report from which on it is read piece by piece rather than when its last record has come."""
 BELL_DESCRIPTOR: Final = 249
 """bash's descriptor of the bell pipe: open in the loop, closed while a command is executed."""
+_ARRAY: Final = "DIRSTACK"
+_BEYOND: Final = 1000000000
 _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
 _UNSET: Final = "\\unset -v __shelld"
 _CALLBACK_BEGINS: Final = b" \\bu"
-_NEEDED: Final = "builtin eval jobs mapfile printf set trap unset"
+_NEEDED: Final = ". builtin eval exec jobs mapfile printf set test trap unset"
 """What the loop is made of: a command may have disabled it (`enable -n`) for those behind it."""
 _STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
 _ON_EXIT: Final = "--on-exit"
@@ -106,6 +110,7 @@ class Paths:
     start: str
     restart: str
     loop: str
+    leave: str
     prompt: str
     exit: str
     status: str
@@ -161,6 +166,11 @@ class ReportParser:
                 self._open = None
                 yield report
 
+    @property
+    def in_exit_trap(self) -> bool:
+        """Whether the shell is exiting, and does now what the user wants done then."""
+        return self._tag + b"U\0" in self._buffer
+
     def _next_record(self) -> tuple[bytes, list[bytes]] | None:
         while True:
             start = self._buffer.find(self._tag)
@@ -188,7 +198,7 @@ class ReportParser:
 
 
 def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -> Report:
-    """Open a report. One that an interrupt cut off in the middle of RAN keeps the status it had reported."""
+    """Open a report. One about an interrupt that cut off another report keeps what that had said already."""
     report = Report(
         kind,
         status=int(fields[0]),
@@ -203,6 +213,8 @@ def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -
         report.status, report.prepared, report.loaded = interrupted.status, interrupted.prepared, True
         report.flags = "".join({*report.flags, *interrupted.flags})
         report.traps |= interrupted.traps
+    elif kind is ReportKind.PROMPT and interrupted and interrupted.kind is ReportKind.PROMPT and interrupted.loaded:
+        report.status, report.prepared, report.loaded = interrupted.status, interrupted.prepared, True
     return report
 
 
@@ -231,6 +243,11 @@ def _parse_traps(listing: str) -> dict[str, str]:
     return {name: action for action, name in zip(words[2::4], words[3::4], strict=False) if name in _STATE_TRAPS}
 
 
+def _put_away_stderr(target: str) -> str:
+    """Return what makes `target` standard error, and keeps at 246 what it was, if it was open."""
+    return f"{{ [[ ! -e /proc/$$/fd/2 ]] || \\exec 246>&2; \\exec 2>|{target}; }}"
+
+
 class Driver:
     r"""The scripts that bash is given, with the paths and the tag of one shell filled in.
 
@@ -241,7 +258,10 @@ class Driver:
         self._paths = paths
         self._tag = tag
         self._restore = restore
-        self._exit_action = f'{{ __shelld="$? $-"; \\builtin set +xv; }} 2>|/dev/null; \\builtin . {paths.exit}'
+        self._exit_action = (
+            f'{{ __shelld="$? $-"; \\builtin trap -p DEBUG RETURN >|{paths.scratch}; \\builtin trap - DEBUG RETURN;'
+            f" \\builtin set +xv; }} >|/dev/null 2>|/dev/null; \\builtin . {paths.exit}"
+        )
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -251,7 +271,13 @@ class Driver:
         return {
             paths.start: self._settle(),
             paths.restart: self._restart(),
-            paths.loop: f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n__shelld={shlex.quote(self._callback())}\n",
+            paths.loop: (
+                "[[ ! -e /proc/$$/fd/246 ]] || \\exec 2>&246 246>&-\n"
+                f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n"
+                f"{{ {_ARRAY}[{_BEYOND - 1}]=; }} 2>|/dev/null\n"
+                f"__shelld={shlex.quote(self._callback())}\n"
+            ),
+            paths.leave: (f"{_put_away_stderr('/dev/null')}\n\\builtin enable kill\n\\builtin kill -INT $$\n"),
             paths.prompt: f"{{ {self._report(ReportKind.PROMPT)}; }} {private}\n",
             paths.exit: self._exit(),
             paths.status: '\\builtin return "$1"\n',
@@ -264,11 +290,15 @@ class Driver:
 
     @property
     def loop_lines(self) -> bytes:
-        """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes)."""
+        """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes).
+
+        What is redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0
+        before it loses the bell.
+        """
         paths = self._paths
         return (
-            f" \\builtin . {paths.loop}; \\builtin mapfile -d '' -O 1000000000 -c 1 -u 249 -C \"$__shelld\" DIRSTACK"
-            f" 0<>{paths.terminal} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}\n"
+            f" \\builtin . {paths.loop}; \\builtin mapfile -d '' -O {_BEYOND} -c 1 -u 249 -C \"$__shelld\" {_ARRAY}"
+            f" 247<>/dev/null 248>|{paths.reports} 249<{paths.bell} 0<>{paths.terminal}\n"
         ).encode() + self.prompt_line
 
     @property
@@ -374,10 +404,17 @@ class Driver:
         )
 
     def _callback(self) -> str:
-        """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes."""
+        """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes.
+
+        There are no reserved words in it: unfinished text before it can have left the parser in a state in which it
+        does not know them. The array is looked for by its name: its value would be made anew, and in a directory that
+        is gone bash would complain.
+        """
         return (
             rf" \builtin enable {_NEEDED}; \builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
-            r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; ' + self._report(ReportKind.RAN) + r"; \builtin :"
+            r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; '
+            + self._report(ReportKind.RAN)
+            + rf'; \builtin test "${{!{_ARRAY}@}}" || \builtin . {self._paths.leave}; \builtin :'
         )
 
     def _settle(self) -> str:
@@ -401,8 +438,10 @@ class Driver:
                 rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' """
                 r""""${__shelld%% *}" "${__shelld#* }" "${PWD-}" "${OLDPWD-}" >&248; __shelld=${__shelld%% *}"""
             ),
-            r"\builtin trap -p DEBUG ERR RETURN >&248; \builtin printf '\0' >&248",
-            "\\builtin trap - DEBUG ERR RETURN EXIT; \\builtin set +xve",
+            f"\\builtin mapfile -d '' -t -n 1 -O 1 __shelld <{paths.scratch}",
+            r"""\builtin printf '%s\n' "${__shelld[1]-}" >&248; \builtin unset -v '__shelld[1]'""",
+            r"\builtin trap -p ERR >&248; \builtin printf '\0' >&248",
+            "\\builtin trap - ERR EXIT; \\builtin set +xve",
             f"}} {private}",
         ]
         if self._restore:
@@ -415,8 +454,10 @@ class Driver:
                 f"}} >|{paths.dump} 2>|/dev/null",
             ]
         steps += [
+            "\\builtin trap '' INT",
             f"if [[ ${{1-}} == {_ON_EXIT} ]]; then",
-            f'( \\builtin trap - EXIT; \\builtin . {paths.status} "$__shelld"',
+            rf"\builtin printf '{tag}U\0' {private} >&248",
+            f'( \\builtin trap - INT EXIT; \\builtin . {paths.status} "$__shelld"',
             '\\builtin eval -- "$2"; \\builtin exit "$__shelld" )',
             "__shelld=$?; fi",
             rf"""\builtin printf '{tag}Z\0X\0%s\0' "$__shelld" {private} >&248""",
@@ -424,7 +465,8 @@ class Driver:
         if self._restore:
             options = f"--noprofile --noediting --rcfile {paths.restart} -i"
             steps += [
-                f"{{ [[ ! -e /proc/$$/fd/2 ]] || \\exec 246>&2; \\exec 2>|{paths.terminal}; }}",
+                "\\builtin trap - INT",
+                _put_away_stderr(paths.terminal),
                 f'\\builtin exec -c -a "$0" {paths.shell} {options} <{paths.boot}',
             ]
         return "\n".join(steps) + "\n"

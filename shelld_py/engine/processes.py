@@ -24,6 +24,7 @@ PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PF_EXITING: Final = 0x4
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,11 +43,24 @@ class ProcessStat:
     reaped_cpu_seconds: float
     start_ticks: int
     memory: int
+    flags: int
+    blocked: int
+    wait_status: int
+    """How it ended, as wait(2) says it; 0 while it lives, and for the processes of others."""
 
     @property
     def alive(self) -> bool:
         """Whether it can still run: not a zombie, not dead."""
         return self.state not in "ZXx"
+
+    def blocks(self, number: int) -> bool:
+        """Whether it has blocked the signal `number`."""
+        return bool(self.blocked & 1 << (number - 1))
+
+    @property
+    def ending(self) -> bool:
+        """Whether it is about to be gone, so that it takes no signals any more (PF_EXITING in linux/sched.h)."""
+        return not self.alive or bool(self.flags & _PF_EXITING)
 
 
 def process_stat(pid: int) -> ProcessStat | None:
@@ -74,6 +88,9 @@ def parse_stat(pid: int, line: bytes) -> ProcessStat:
         reaped_cpu_seconds=(int(fields[13]) + int(fields[14])) / CLOCK_TICKS,
         start_ticks=int(fields[19]),
         memory=int(fields[21]) * PAGE_SIZE,
+        flags=int(fields[6]),
+        blocked=int(fields[29]),
+        wait_status=int(fields[49]),
     )
 
 

@@ -185,7 +185,7 @@ class Shell:
             await self.stop_run(current, RunStatus.KILLED, Cause.KILLED, "Killed by request.")
             return KillResult(state=self.state, run=current.run_id, killed=True, survivors=current.background_pids)
         current.signals_sent.add(number)
-        sent = await bash.interrupt() if number == signal.SIGINT else bash.terminal.signal_foreground(number)
+        sent = await bash.signal(number)
         return KillResult(state=self.state, run=current.run_id, killed=sent, survivors=())
 
     async def stop_run(self, run: Run, status: RunStatus, cause: Cause, error: str) -> None:

@@ -30,6 +30,7 @@ import errno
 import fcntl
 import os
 import secrets
+import select
 import signal
 import struct
 import termios
@@ -177,6 +178,21 @@ class Terminal:
         """Type `data`: what the terminal does not take at once is kept and follows when there is room."""
         self._input += data
         self._type()
+
+    def type_through(self) -> None:
+        """Have what was typed take effect now: a key that sends a signal has sent it when this returns.
+
+        The kernel carries input across in a work queue. A poll that finds nothing waits for that
+        (n_tty_poll calls tty_buffer_flush_work).
+        """
+        select.select([self._slave], [], [], 0)
+
+    @property
+    def interrupt_key(self) -> bytes:
+        """The key that sends SIGINT now; empty where none does."""
+        modes = termios.tcgetattr(self._slave)
+        key: bytes = modes[_CC][termios.VINTR]
+        return key if modes[_LFLAG] & termios.ISIG else b""
 
     @property
     def unwritten(self) -> int:

@@ -60,7 +60,7 @@ def test_offset_counts_per_run(daemon: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("send", [
-    {"json": {"text": "x", "offset": -1}}, {"json": {"text": "x", "offset": "0"}}, {"json": {"text": None}},
+    {"json": {"text": "x", "offset": -1}}, {"json": {"text": "x", "offset": "0"}}, {"json": {"text": 1}},
     {"json": {"eof": "yes"}}, {"json": {"texts": "x"}}, {"params": {"offset": "-1"}, "content": "x"},
     {"params": {"offset": "x"}, "content": "x"}, {"params": {"eof": "maybe"}}, {"params": {"end": "1"}},
 ])  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_torn_report_is_dropped(torn: Report, data: st.DataObject, whole: Repo
     assert len(found) == 1
     assert found[0].kind is whole.kind
     assert (found[0].directory, found[0].previous_directory) == (whole.directory, whole.previous_directory)
-    if not (torn.kind is ReportKind.RAN and whole.kind is ReportKind.PROMPT):
+    if not (torn.kind in (ReportKind.RAN, ReportKind.PROMPT) and whole.kind is ReportKind.PROMPT):
         assert found == [whole]
 
 
@@ -103,6 +103,27 @@ def test_an_interrupted_report_of_the_end_keeps_its_status() -> None:
     assert (report.kind, report.status, report.loaded, report.prepared) == (ReportKind.PROMPT, 3, True, True)
     assert set(report.flags) == set("himBHse")
     assert report.traps == {"ERR": "echo x"}
+
+
+def test_an_interrupted_report_of_an_interrupt_is_about_the_same_command() -> None:
+    """A second SIGINT while the first is reported: the command was loaded, and must not run again."""
+    torn = record("P", "130", "", "himBHs", "/a", "/", "")
+    prompt = record("P", "1", "idle", "himBHs", "/a", "/", "") + record("J", "") + record("Z", "P", "")
+    (report,) = feed(torn + prompt, [])
+    assert (report.status, report.loaded, report.prepared) == (130, True, True)
+
+
+def test_the_parser_knows_when_the_exit_trap_of_the_user_runs() -> None:
+    """From the record that says so to the end of the report."""
+    parser = ReportParser(TAG)
+    begin = record("X", "3", "", "himBHs", "/a", "/", "")
+    assert not list(parser.feed(begin))
+    assert not parser.in_exit_trap
+    assert not list(parser.feed(record("U")))
+    assert parser.in_exit_trap
+    (report,) = parser.feed(record("Z", "X", "4"))
+    assert report.status == 4
+    assert not parser.in_exit_trap
 
 
 WHOLE = b"".join(report_bytes(Report(ReportKind.RAN, directory="/", previous_directory="")))
