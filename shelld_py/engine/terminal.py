@@ -28,6 +28,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 import select
@@ -80,7 +81,9 @@ class Terminal:
         os.set_blocking(master, False)
         self._slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._baseline = termios.tcgetattr(self._slave)
-        self._buffer = memoryview(bytearray(_BUFFER_SIZE))
+        # Anonymous memory of its own takes no more than what has been read into it, and all is given back at the end.
+        self._memory = mmap.mmap(-1, _BUFFER_SIZE)
+        self._buffer = memoryview(self._memory)
         self._token = b""
         self._held = b""
         self._behind_fence = b""
@@ -240,6 +243,8 @@ class Terminal:
         os.close(self._master)
         self._master = self._slave = -1
         self._pass_fence()
+        self._buffer.release()
+        self._memory.close()
 
     def _drain(self) -> None:
         """Read what is there, up to a burst, and hand it on."""
