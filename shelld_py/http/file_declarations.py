@@ -95,7 +95,7 @@ FILE_OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     **_file(
         "undo", "Take back the last change of a file", UndoResult, (*CHANGE, errors.NothingToUndo), path="notes.txt"
     ),
-    **_file("search", "Search in files", SearchResult, SEARCH, pattern="TODO", include=["*.py"]),
+    **_file("search", "Search in files", SearchResult, SEARCH, pattern="def main", include=["*.py"]),
     **_file("find", "Find files by name", FindResult, SEARCH, pattern="*.md"),
     ("GET", "/files/raw"): Operation(
         tag=Tag.FILES,

@@ -242,7 +242,7 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
     "replace": {"expected_replacements": 0},
     "undo": {"force": "true"},
     "search": {"literal": 1, "case_sensitive": 0, "include": "*.py", "exclude": [1], "context": -1, "limit": 1.5},
-    "find": {"path": None, "limit": 0},
+    "find": {"path": 5, "limit": 0},
 }
 
 
