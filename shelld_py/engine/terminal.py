@@ -110,11 +110,6 @@ class Terminal:
         return f"/proc/{os.getpid()}/fd/{self._slave}"
 
     @property
-    def device(self) -> str:
-        """The name of the slave's device, such as `/dev/pts/3`."""
-        return os.ttyname(self._slave)
-
-    @property
     def device_number(self) -> int:
         """The device number of the slave, as in the `tty_nr` field of /proc/PID/stat."""
         return os.fstat(self._slave).st_rdev

@@ -63,7 +63,7 @@ def waiting_program(argv: list[str]) -> Iterator[tuple[Terminal, int]]:
 
     with asyncio.Runner() as runner:
         terminal = runner.run(opened())
-        with open(terminal.device, "r+b", buffering=0) as slave:
+        with open(terminal.slave_path, "r+b", buffering=0) as slave:
             process = subprocess.Popen(
                 argv, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, preexec_fn=own_terminal
             )
