@@ -289,7 +289,7 @@ class Bash:
 
         bash is stopped first, so that it starts nothing new meanwhile. Returns what was signalled one by one.
         """
-        self._signal_bash(signal.SIGSTOP)
+        self._stop_bash()
         if self._cgroup:
             self._cgroup.kill()
         signalled = processes.kill_descendants(self.pid)
@@ -301,7 +301,7 @@ class Bash:
 
         bash is stopped meanwhile: it must not see those that are stopped before they are killed as stopped jobs.
         """
-        self._signal_bash(signal.SIGSTOP)
+        self._stop_bash()
         try:
             killed = processes.kill_descendants(self.pid, spare=spare)
             deadline = self._loop.time() + _KILL_PATIENCE
@@ -353,12 +353,8 @@ class Bash:
         An interrupt that hit the driver would unwind it in the middle of a report, or fall into the next
         command. Its descriptors tell: that of the bell pipe is closed as long as the command is executed.
         """
-        self._signal_bash(signal.SIGSTOP)
+        self._stop_bash()
         try:
-            for _ in range(_STOP_LOOKS):
-                stat = processes.process_stat(self.pid)
-                if stat is None or stat.state in "TtZX":
-                    break
             self._read_reports()
             over = self._over is None or self._over.done()
             yield not over and (self._parser.in_exit_trap or self._evaluates())
@@ -420,6 +416,14 @@ class Bash:
         self._held_keys.clear()
         self.terminal.type_through()
         return interrupts
+
+    def _stop_bash(self) -> None:
+        """Stop bash, and return when it has: the signal takes a moment to arrive."""
+        self._signal_bash(signal.SIGSTOP)
+        for _ in range(_STOP_LOOKS):
+            stat = processes.process_stat(self.pid)
+            if stat is None or stat.state in "TtZX":
+                return
 
     def _signal_bash(self, number: int) -> None:
         with contextlib.suppress(OSError):
