@@ -112,7 +112,6 @@ class Bash:
         self._restore = restore
         self._size = (24, 80)
         self._channels = Channels()
-        self._boot_name = os.readlink(f"/proc/self/fd/{self._channels.boot_pipe}")
         self._pidfd = self._stat_file = self._children_file = -1
         self._tag = f"tag{secrets.token_hex(8)}"
         self._parser = ReportParser(self._tag)
@@ -281,7 +280,7 @@ class Bash:
             return True
 
     def kill(self) -> None:
-        """Kill bash itself. What it has started is killed by `aclose`."""
+        """Kill bash itself. What it has started is killed by `end`."""
         self._signal_bash(signal.SIGKILL)
 
     def kill_all(self) -> list[processes.ProcessStat]:
@@ -363,11 +362,7 @@ class Bash:
 
     def _evaluates(self) -> bool:
         """Whether bash is in its loop (its descriptor 0 is not the boot pipe), and a command is executed there."""
-        if os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}"):
-            return False
-        with contextlib.suppress(OSError):
-            return os.readlink(f"/proc/{self.pid}/fd/0") != self._boot_name
-        return True
+        return not os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}") and not self._repair.reads_boot_pipe()
 
     async def _interrupt_by(self, act: Callable[[], bool]) -> bool:
         """Interrupt the command by `act`, when there is somebody to hear it; return what `act` does.

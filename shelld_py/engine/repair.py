@@ -50,6 +50,7 @@ class Repair:
         self.damage: str | None = None
         """What is wrong with the result of the command that is under way."""
         self._patient = patient
+        self._boot_name = os.readlink(f"/proc/self/fd/{patient.boot_pipe}")
         self._seen = 0
         self._attempts = 0
 
@@ -67,7 +68,7 @@ class Repair:
         reading = blocked_read(patient.pid) if in_front else None
         if reading == BELL_DESCRIPTOR and not _readable_bytes(patient.bell_pipe):
             self._suspect(self._bring_back_builtins)
-        elif reading == 0 and self._reads_boot_pipe():
+        elif reading == 0 and self.reads_boot_pipe():
             self._suspect(self._ask)
         elif reading == 0 and (not in_loop or self._has_lost_pipes()):
             self._suspect(self._give_boot_pipe)
@@ -120,10 +121,10 @@ class Repair:
                         return False
         return True
 
-    def _reads_boot_pipe(self) -> bool:
-        """Whether descriptor 0 of bash is the boot pipe."""
+    def reads_boot_pipe(self) -> bool:
+        """Whether descriptor 0 of bash is the boot pipe. Its name is read: what it leads to might hang."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(self._patient.boot_pipe), os.stat(f"/proc/{self._patient.pid}/fd/0"))
+            return os.readlink(f"/proc/{self._patient.pid}/fd/0") == self._boot_name
         return False
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from shelld_py.models import Request
 from shelld_py.units import parse_duration
 
 _Model = TypeVar("_Model", bound=Request)
+_Choice = TypeVar("_Choice", bound=StrEnum)
 _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`")
 
@@ -123,6 +124,16 @@ def boolean_field(name: str, value: str) -> bool:
     if value not in ("true", "false"):
         raise InvalidRequest(f"{name} must be true or false, not {value!r}.")
     return value == "true"
+
+
+def choice_field(name: str, fields: Mapping[str, str], kind: type[_Choice]) -> _Choice | None:
+    """Return the member of `kind` that the parameter `name` names; None without it. Raises `InvalidRequest`."""
+    if name not in fields:
+        return None
+    try:
+        return kind(fields[name])
+    except ValueError:
+        raise InvalidRequest(f"{name} must be one of {', '.join(kind)}, not {fields[name]!r}.") from None
 
 
 def integer_field(name: str, value: str, least: int) -> int:

@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -19,10 +17,18 @@ from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry
-from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
+from shelld_py.errors import NoRunningCommand, RunNotFound
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
-from shelld_py.http.negotiation import Form, duration_field, header, integer_field, query_fields, requested_form
+from shelld_py.http.negotiation import (
+    Form,
+    choice_field,
+    duration_field,
+    header,
+    integer_field,
+    query_fields,
+    requested_form,
+)
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
 from shelld_py.http.until import reached_condition
@@ -37,8 +43,6 @@ from shelld_py.models import (
     WaitResult,
 )
 
-_Kind = TypeVar("_Kind", bound=StrEnum)
-
 
 class RunEndpoints:
     """Handlers for the runs of all shells."""
@@ -50,7 +54,7 @@ class RunEndpoints:
     async def list_runs(self, request: HttpRequest) -> Response:
         """GET /runs: newest first, without output."""
         fields = query_fields(request, RunsQuery.__struct_fields__)
-        status = _choice("status", fields, RunStatus)
+        status = choice_field("status", fields, RunStatus)
         entries = [
             entry
             for entry in self._store.entries()
@@ -80,7 +84,7 @@ class RunEndpoints:
         timeouts = self._computer.settings.timeout
         timeout = duration_field("timeout", fields["timeout"]) if "timeout" in fields else timeouts.command
         timeout = min(timeout, timeouts.command_maximum)
-        stream = _choice("stream", fields, Stream)
+        stream = choice_field("stream", fields, Stream)
         cursor = integer_field("cursor", fields["cursor"], 0) if "cursor" in fields else None
         entry = self._entry(request)
         if "until" in fields:
@@ -129,7 +133,7 @@ class RunEndpoints:
         self, entry: Entry, fields: dict[str, str], shown: Callable[[RunResult], RunResult] = lambda result: result
     ) -> Response:
         maximum = integer_field("max_output", fields["max_output"], 0) if "max_output" in fields else None
-        form = _choice("format", fields, OutputFormat) or OutputFormat.TEXT
+        form = choice_field("format", fields, OutputFormat) or OutputFormat.TEXT
         choice = OutputChoice.of(form, maximum, self._computer.settings.output)
         result = shown(self._store.result(entry, self._computer.state_of(entry.session_id)))
         return await run_response(result, self._store.log_reader(entry), choice, as_text=False)
@@ -157,15 +161,15 @@ class _OutputQuery:
             cursor = integer_field("Last-Event-ID", last_id.decode("latin-1"), 0)
         return cls(
             cursor=cursor,
-            stream=_choice("stream", fields, Stream) or Stream.STDOUT,
+            stream=choice_field("stream", fields, Stream) or Stream.STDOUT,
             limit=integer_field("limit", fields["limit"], 1) if "limit" in fields else None,
-            form=_choice("format", fields, OutputFormat) or OutputFormat.TEXT,
+            form=choice_field("format", fields, OutputFormat) or OutputFormat.TEXT,
             wait=duration_field("wait", fields["wait"]) if "wait" in fields else 0.0,
             stderr_cursor=integer_field("stderr_cursor", fields["stderr_cursor"], 0)
             if "stderr_cursor" in fields
             else None,
             timeout=duration_field("timeout", fields["timeout"]) if "timeout" in fields else None,
-            for_input=_choice("on_input", fields, OnInput) is OnInput.RETURN,
+            for_input=choice_field("on_input", fields, OnInput) is OnInput.RETURN,
         )
 
 
@@ -268,12 +272,3 @@ async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: 
 
 def _wait_result(reached: str | None, result: RunResult) -> RunResult:
     return WaitResult(**msgspec.structs.asdict(result), reached=reached)
-
-
-def _choice(name: str, fields: dict[str, str], kind: type[_Kind]) -> _Kind | None:
-    if name not in fields:
-        return None
-    try:
-        return kind(fields[name])
-    except ValueError:
-        raise InvalidRequest(f"{name} must be one of {', '.join(kind)}, not {fields[name]!r}.") from None

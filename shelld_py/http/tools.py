@@ -12,7 +12,15 @@ from starlette.responses import Response
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest
 from shelld_py.http.answers import json_response
-from shelld_py.http.negotiation import Form, boolean_field, duration_field, header, query_fields, requested_form
+from shelld_py.http.negotiation import (
+    Form,
+    boolean_field,
+    choice_field,
+    duration_field,
+    header,
+    query_fields,
+    requested_form,
+)
 from shelld_py.http.parameters import CallQuery, ToolsQuery
 
 if TYPE_CHECKING:
@@ -37,12 +45,7 @@ class ToolEndpoints:
         from shelld_py.tools.shapes import Shape, listed
 
         fields = query_fields(request, ToolsQuery.__struct_fields__)
-        try:
-            shape = Shape(fields.get("format", Shape.FULL))
-        except ValueError:
-            there = ", ".join(Shape)
-            raise InvalidRequest(f"format must be one of {there}, not {fields['format']!r}.") from None
-        return json_response(listed(shape))
+        return json_response(listed(choice_field("format", fields, Shape) or Shape.FULL))
 
     async def call(self, request: HttpRequest) -> Response:
         """POST /tools/NAME. A client that goes away leaves the command running."""
