@@ -21,19 +21,18 @@ import ctypes
 import os
 import secrets
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from shelld_py.engine import processes
 from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.channels import Channels, descriptor_path, write_all
 from shelld_py.engine.driver import BELL_DESCRIPTOR, Carried, Driver, Report, ReportKind, ReportParser
-from shelld_py.engine.interrupts import Audience
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.repair import DAMAGE, Patient, Repair
 from shelld_py.engine.script import Place, Script, encoded, script_of
+from shelld_py.engine.signalling import Signaller, Target
 from shelld_py.engine.spawning import Confinement, spawn
 from shelld_py.engine.terminal import Sink, Terminal
 from shelld_py.errors import ShellStartFailed
@@ -42,15 +41,9 @@ _BOOT_TIMEOUT: Final = 15.0
 _SIGNALLED: Final = 128
 _PIDFD_GETFD: Final = 438
 _STARTUP_OUTPUT: Final = 4096
-_SIGNAL_KEYS: Final = frozenset(b"\x03\x1c\x1a")
 _DRIVER_STEP: Final = 0.001
-_START_PATIENCE: Final = 0.05
-_HEARING_PATIENCE: Final = 0.5
-_SETTLING: Final = 0.005
-"""Children of bash that are still bash after so many seconds are subshells rather than programs to be."""
 _END_PATIENCE: Final = 5.0
 _KILL_PATIENCE: Final = 0.5
-_STOP_LOOKS: Final = 200
 _MOST_RETURNS: Final = 100
 """Interrupts can bring bash out of its loop before it has loaded a command, but hardly so often in a row."""
 
@@ -125,13 +118,14 @@ class Bash:
         self._cgroup: ShellCgroup | None = None
         self._shared_files: list[int] = []
         self._typed_ahead = bytearray()
-        self._held_keys = bytearray()
-        self._typing: asyncio.Task[None] | None = None
         self._over: asyncio.Future[Report | Death] | None = None
+        self._yet_to_begin = False
+        """Whether a command waits for bash, or for what was written before it."""
         self._reported_exit: int | None = None
         self._returns = 0
         """How often bash has come out of its loop since it has last evaluated a command."""
         self._repair: Repair
+        self._signaller: Signaller
 
     @classmethod
     async def start(
@@ -219,6 +213,7 @@ class Bash:
             saved=self._channels.saved,
         )
         execution = _Execution(script, sink, stderr_sink, stdin_file)
+        self._yet_to_begin = True
         if self._looping.done() and not self.death and self._drained():
             self._launch(execution)
         return self._outcome(execution)
@@ -227,28 +222,16 @@ class Bash:
         """Write `data` to the terminal as if it were typed; before the command begins it is kept for it."""
         if self._over is None:
             self._typed_ahead += data
-        elif self._held_keys or not _SIGNAL_KEYS.isdisjoint(data):
-            self._held_keys += data
-            if self._typing is None:
-                self._typing = self._loop.create_task(self._type_held_keys())
         else:
-            self.terminal.write(data)
+            self._signaller.type(data)
 
     async def interrupt(self) -> bool:
         """Send SIGINT to the foreground process group, unless the command is over by then."""
-        return await self._interrupt_by(partial(self.terminal.signal_foreground, signal.SIGINT))
+        return await self._signaller.interrupt()
 
     async def signal(self, number: int) -> bool:
         """Send a signal to the foreground process group, unless the command is over by then."""
-        if number == signal.SIGINT:
-            return await self.interrupt()
-        deadline = self._loop.time() + _START_PATIENCE
-        while self._over and not self._over.done():
-            with self._held_in_command() as in_command:
-                if in_command or number == signal.SIGKILL or self._loop.time() > deadline:
-                    return self.terminal.signal_foreground(number)
-            await asyncio.sleep(_DRIVER_STEP)
-        return False
+        return await self._signaller.signal(number)
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the window size of the terminals."""
@@ -259,7 +242,7 @@ class Bash:
 
     def check(self) -> None:
         """Look whether bash hangs rather than works. Call it while a command has been silent for a while."""
-        if self.death or (self._over is None and self._looping.done()):
+        if self.death or self._signaller.holds or (self._over is None and self._looping.done()):
             return
         self.terminal.resume()
         if self.stderr_terminal:
@@ -288,7 +271,7 @@ class Bash:
 
         bash is stopped first, so that it starts nothing new meanwhile. Returns what was signalled one by one.
         """
-        self._stop_bash()
+        self._signal_bash(signal.SIGSTOP)
         if self._cgroup:
             self._cgroup.kill()
         signalled = processes.kill_descendants(self.pid)
@@ -300,14 +283,14 @@ class Bash:
 
         bash is stopped meanwhile: it must not see those that are stopped before they are killed as stopped jobs.
         """
-        self._stop_bash()
-        try:
+        command = self._over
+        async with self._signaller.held():
+            if self._over is not command:
+                return
             killed = processes.kill_descendants(self.pid, spare=spare)
             deadline = self._loop.time() + _KILL_PATIENCE
             while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(_DRIVER_STEP)
-        finally:
-            self._signal_bash(signal.SIGCONT)
 
     async def end(self) -> None:
         """Kill all that bash has started, then bash, and return when all of it is gone.
@@ -345,80 +328,15 @@ class Bash:
                 os.close(descriptor)
         self._channels.close()
 
-    @contextlib.contextmanager
-    def _held_in_command(self) -> Iterator[bool]:
-        """Stop bash for a moment; give whether it executes the command, rather than the driver around it.
+    def _executes_command(self) -> bool:
+        """Whether bash, which stands still, executes the command rather than the driver around it.
 
-        An interrupt that hit the driver would unwind it in the middle of a report, or fall into the next
-        command. Its descriptors tell: that of the bell pipe is closed as long as the command is executed.
+        Its descriptors tell: it is in its loop when its descriptor 0 is not the boot pipe, and there that of the
+        bell pipe is closed as long as the command is executed.
         """
-        self._stop_bash()
-        try:
-            self._read_reports()
-            over = self._over is None or self._over.done()
-            yield not over and (self._parser.in_exit_trap or self._evaluates())
-        finally:
-            self._signal_bash(signal.SIGCONT)
-
-    def _evaluates(self) -> bool:
-        """Whether bash is in its loop (its descriptor 0 is not the boot pipe), and a command is executed there."""
-        return not os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}") and not self._repair.reads_boot_pipe()
-
-    async def _interrupt_by(self, act: Callable[[], bool]) -> bool:
-        """Interrupt the command by `act`, when there is somebody to hear it; return what `act` does.
-
-        That is whether it has interrupted. Who may be about to become a program is waited for, and whoever has
-        lost the interrupt all the same gets it again.
-        """
-        settled = self._loop.time()
-        deadline = settled + _HEARING_PATIENCE
-        undecided: frozenset[int] = frozenset()
-        audience: Audience | None = None
-        while self._over and not self._over.done():
-            if audience is None:
-                with self._held_in_command() as in_command:
-                    heard = Audience(self.pid, self.terminal.foreground_group()) if in_command else None
-                    now = self._loop.time()
-                    if heard and heard.undecided != undecided:
-                        undecided, settled = heard.undecided, now + _SETTLING
-                    late = now > deadline
-                    if heard and (late or (heard.hears and (not undecided or now >= settled))):
-                        if not act():
-                            return False
-                        act = partial(self.terminal.signal_foreground, signal.SIGINT)
-                        if late or not heard.has_lost():
-                            audience = heard
-                            deadline = self._loop.time() + _START_PATIENCE
-            else:
-                audience.repeat(signal.SIGINT)
-            if audience and (not audience.undecided or self._loop.time() > deadline):
-                return True
-            await asyncio.sleep(_DRIVER_STEP)
-        return audience is not None
-
-    async def _type_held_keys(self) -> None:
-        """Type what was held back as it may interrupt, and what came after it."""
-        try:
-            while self._held_keys and self._over and not self._over.done():
-                await self._interrupt_by(self._type_now)
-        finally:
-            self._typing = None
-
-    def _type_now(self) -> bool:
-        """Type the keys that were held back; return whether they interrupt."""
-        interrupts = bool(key := self.terminal.interrupt_key) and key in self._held_keys
-        self.terminal.write(bytes(self._held_keys))
-        self._held_keys.clear()
-        self.terminal.type_through()
-        return interrupts
-
-    def _stop_bash(self) -> None:
-        """Stop bash, and return when it has: the signal takes a moment to arrive."""
-        self._signal_bash(signal.SIGSTOP)
-        for _ in range(_STOP_LOOKS):
-            stat = processes.process_stat(self.pid)
-            if stat is None or stat.state in "TtZX":
-                return
+        self._read_reports()
+        bell_is_open = os.path.lexists(f"/proc/{self.pid}/fd/{BELL_DESCRIPTOR}")
+        return self._parser.in_exit_trap or not (bell_is_open or self._repair.reads_boot_pipe())
 
     def _signal_bash(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -468,6 +386,16 @@ class Bash:
                 send_signal=self._signal_bash,
             )
         )
+        self._signaller = Signaller(
+            Target(
+                pid=self.pid,
+                terminal=self.terminal,
+                send_signal=self._signal_bash,
+                command=lambda: self._over,
+                yet_to_begin=lambda: self._yet_to_begin,
+                executes=self._executes_command,
+            )
+        )
         for path, content in self._driver.files.items():
             channels.write(path, content)
         self._loop.add_reader(channels.reports_pipe, self._read_reports)
@@ -480,7 +408,7 @@ class Bash:
 
     def _launch(self, execution: _Execution) -> None:
         """Have bash begin with the command. All that was written before has gone to the idle sink."""
-        execution.begun = True
+        execution.begun, self._yet_to_begin = True, False
         execution.stderr_moved_before = self._stderr_moved
         self.terminal.restore()
         self._unblock()
@@ -502,6 +430,7 @@ class Bash:
             if isinstance(ended, Death) or ended.kind is not ReportKind.RAN or not self._drained():
                 await self._fences()
         finally:
+            self._yet_to_begin = False
             if execution.stdin_file >= 0:
                 os.close(execution.stdin_file)
             self.terminal.sink = self._idle_sink
@@ -563,7 +492,7 @@ class Bash:
             ended = await self._over
         finally:
             self._over = None
-            self._held_keys.clear()
+            self._signaller.forget_keys()
         if isinstance(ended, Report):
             self._carried = self._driver.carry(ended, self._carried, command)
             self.directory = self._checked_directory(ended.directory)

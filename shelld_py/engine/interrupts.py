@@ -10,6 +10,7 @@ Two kinds of process lose a signal that a person at a terminal would have to sen
 - A process that is ending takes no signals any more. bash sees it end as usual, and goes on with the command.
 """
 
+import asyncio
 import os
 import signal
 from typing import Final
@@ -17,7 +18,9 @@ from typing import Final
 from shelld_py.engine import processes
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
-_LOOKS: Final = 200
+_LOOKS: Final = 500
+_HARDLY: Final = 0.005
+_PAUSE: Final = 0.0005
 
 
 class Audience:
@@ -44,17 +47,27 @@ class Audience:
         A shell that reads what a command substitution writes blocks it as well, but the child is of its group then.
         """
 
-    def has_lost(self) -> bool:
+    async def has_lost(self) -> bool:
         """Return whether all had begun to end when they were interrupted a moment ago. The shell is still stopped.
 
         Who dies of the interrupt has not lost it.
         """
-        return self._group != self._shell and all(_ended_without_interrupt(stat) for stat in self._members)
+        if self._group == self._shell:
+            return False
+        for stat in self._members:
+            if not await _ended_without_interrupt(stat):
+                return False
+        return True
 
     @property
     def undecided(self) -> frozenset[int]:
         """The pids of the shell's children that may be about to become programs."""
         return frozenset(stat.pid for stat in self._undecided)
+
+    @property
+    def settling(self) -> bool:
+        """Whether one of these has hardly got to run yet, so that nothing can be said of it."""
+        return any(_hardly_ran(stat) for stat in self._undecided)
 
     def repeat(self, number: int) -> None:
         """Signal once more those that were bash when the audience was looked at, and are programs now."""
@@ -66,7 +79,12 @@ class Audience:
                     processes.send_signal(stat, number)
 
 
-def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
+def _hardly_ran(stat: processes.ProcessStat) -> bool:
+    now = processes.process_stat(stat.pid)
+    return now is not None and now.state in "RD" and processes.run_time(stat.pid) < _HARDLY
+
+
+async def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
     for _ in range(_LOOKS):
         now = processes.process_stat(stat.pid)
         if now is None:
@@ -79,4 +97,5 @@ def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
                 not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT)
                 and os.waitstatus_to_exitcode(status) != _INTERRUPTED
             )
+        await asyncio.sleep(_PAUSE)
     return True

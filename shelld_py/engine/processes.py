@@ -12,6 +12,7 @@ Who belongs to a shell
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -160,6 +161,13 @@ def executable(pid: int) -> str:
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/{pid}/exe")
     return ""
+
+
+def run_time(pid: int) -> float:
+    """Return the seconds for which `pid` has been on a CPU, to the nanosecond; infinity where that is not counted."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+        return int(file.read(64).split()[0]) / 1e9
+    return math.inf
 
 
 def working_directory(pid: int) -> str | None:

@@ -48,7 +48,7 @@ from shelld_py.models import (
 )
 from shelld_py.units import format_duration
 
-_KILL_PATIENCE: Final = 1.0
+_KILL_PATIENCE: Final = 2.0
 _REMOVAL_PATIENCE: Final = 1.0
 _REMOVAL_PAUSE: Final = 0.002
 _FIRST_SAVE: Final = 0.01

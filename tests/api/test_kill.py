@@ -205,6 +205,27 @@ def test_result_of_an_escalated_kill(impatient_daemon: RunningDaemon) -> None:
     assert daemon.run("jobs")["stdout"] == ""
 
 
+@pytest.mark.parametrize("round_number", range(3))
+def test_kill_where_processors_are_scarce(impatient_daemon: RunningDaemon, round_number: int) -> None:
+    """A bash that hardly gets to run is interrupted and killed as any other, and is not lost."""
+    daemon = impatient_daemon
+    daemon.run("for i in 1 2 3 4 5 6; do while :; do :; done & done; renice -n 19 $$")
+    interrupted = daemon.start("echo first; sleep 66; echo never")
+    wait_for(lambda: processes_with("sleep\x0066"))
+    assert daemon.json("POST", "/kill?signal=INT")["killed"]
+    result = daemon.finished(interrupted)
+    assert (result["stdout"].startswith("first\n"), "never" in result["stdout"]) == (True, False)
+    assert result["exit_code"] == 130
+    killed = daemon.start("sh -c 'trap \"\" INT; sleep 67'")
+    assert daemon.json("POST", f"/runs/{killed}/kill") == {
+        "state": "ready", "run": killed, "killed": True, "survivors": []
+    }  # fmt: skip
+    result = daemon.finished(killed)
+    assert (result["status"], result["signal"], "Stopped" in result["stdout"]) in [
+        ("killed", 9, False), ("killed", 2, False)
+    ]  # fmt: skip
+
+
 def test_killed_run_by_its_id(daemon: RunningDaemon) -> None:
     """/runs/ID/kill kills that run alone: once it has ended it does nothing, whatever runs then."""
     first = daemon.start("sleep 60")
