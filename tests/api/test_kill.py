@@ -2,6 +2,7 @@
 
 import shlex
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,10 +206,10 @@ def test_result_of_an_escalated_kill(impatient_daemon: RunningDaemon) -> None:
     assert daemon.run("jobs")["stdout"] == ""
 
 
-@pytest.mark.parametrize("round_number", range(3))
-def test_kill_where_processors_are_scarce(impatient_daemon: RunningDaemon, round_number: int) -> None:
+def test_kill_where_processors_are_scarce(start_daemon: Callable[..., RunningDaemon]) -> None:
     """A bash that hardly gets to run is interrupted and killed as any other, and is not lost."""
-    daemon = impatient_daemon
+    daemon = start_daemon(timeout__kill="300ms")
+    daemon.fresh()
     daemon.run("for i in 1 2 3 4 5 6; do while :; do :; done & done; renice -n 19 $$")
     interrupted = daemon.start("echo first; sleep 66; echo never")
     wait_for(lambda: processes_with("sleep\x0066"))
