@@ -210,7 +210,7 @@ def test_kill_where_processors_are_scarce(start_daemon: Callable[..., RunningDae
     """A bash that hardly gets to run is interrupted and killed as any other, and is not lost."""
     daemon = start_daemon(timeout__kill="300ms")
     daemon.fresh()
-    daemon.run("for i in 1 2 3 4 5 6; do while :; do :; done & done; renice -n 19 $$")
+    daemon.run("for i in 1 2 3 4 5 6; do (ulimit -t 10; while :; do :; done) & done; renice -n 19 $$")
     interrupted = daemon.start("echo first; sleep 66; echo never")
     wait_for(lambda: processes_with("sleep\x0066"))
     assert daemon.json("POST", "/kill?signal=INT")["killed"]
@@ -225,6 +225,7 @@ def test_kill_where_processors_are_scarce(start_daemon: Callable[..., RunningDae
     assert (result["status"], result["signal"], "Stopped" in result["stdout"]) in [
         ("killed", 9, False), ("killed", 2, False)
     ]  # fmt: skip
+    daemon.fresh()
 
 
 def test_killed_run_by_its_id(daemon: RunningDaemon) -> None:
