@@ -6,9 +6,11 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 import asyncio
 import logging
 import resource
+import shlex
+import shutil
 import time
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -140,7 +142,21 @@ class Computer:
         """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
         self.store.open()
         self.files = self._open_files()
+        for absence in self._absences():
+            self._logger.warning("%s", absence)
         self._cleaning = asyncio.get_running_loop().create_task(self.files.keep_clean())
+
+    def _absences(self) -> Iterator[str]:
+        """Say what the settings name and is not there. It may come yet, so it hinders nothing but its own use."""
+        program = shlex.split(self.settings.shell.command)[0]
+        path = {**self._context.environment, **self.settings.shell.environment}.get("PATH")
+        if not shutil.which(program, path=path):
+            yield f"shell.command: there is no program {program!r}; no shell can be started"
+        if not Path(self._context.directory).is_dir():
+            yield f"shell.working_directory: there is no directory {self._context.directory!r}"
+        for root in self.files.allowed_directories:
+            if not Path(root).is_dir():
+                yield f"files.allowed_directories: there is no directory {root!r}"
 
     def take_cgroups(self) -> None:
         """Have the kernel hold the limits of shells, where a limit needs it and the system lets us."""

@@ -168,3 +168,22 @@ def test_faults_are_logged_with_their_request(start_daemon) -> None:
     assert lines_about(daemon, "failing-start")
     assert "Traceback" not in answer.text
     assert daemon.state() == "available"
+
+
+def test_what_is_not_there_is_said_at_the_start(start_daemon, tmp_path: Path) -> None:
+    """A shell or a directory that the settings name and that does not exist is a warning before it is a failure."""
+    missing = tmp_path / "nowhere"
+    daemon = start_daemon(shell__command="no-such-bash -i", files__base_directory=str(missing))
+    log = daemon.log.read_text()
+    assert "warning shell.command: there is no program 'no-such-bash'; no shell can be started" in log
+    assert f"warning files.allowed_directories: there is no directory '{missing}'" in log
+    answer = daemon.client.post("/startup", headers={"Accept": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (500, "shell_start_failed")
+    missing.mkdir()
+    created = daemon.client.post("/files/create", json={"path": "a.txt", "content": "x"})
+    assert (created.status_code, (missing / "a.txt").read_text()) == (200, "x")
+
+
+def test_a_start_without_faults_warns_of_nothing(start_daemon) -> None:
+    """What is there is not warned of."""
+    assert " warning " not in start_daemon().log.read_text()
