@@ -194,6 +194,24 @@ def test_escalation_leaves_no_survivors(impatient_daemon: RunningDaemon) -> None
     assert alive(earlier)
 
 
+@pytest.mark.parametrize("command", [
+    "nohup sleep 68901; sleep 68902; echo never", "trap '' INT; sleep 68903; sleep 68904",
+    "for i in 1 2 3; do nohup sleep 6891$i; done; sleep 68905",
+])  # fmt: skip
+def test_escalated_kill_of_a_command_with_many_steps(impatient_daemon: RunningDaemon, command: str) -> None:
+    """What bash goes on with when the first step is killed is ended as well, and the shell is not lost for it."""
+    daemon = impatient_daemon
+    daemon.run("V=kept")
+    run_id = daemon.start(command)
+    wait_for(lambda: processes_with("sleep\x00689"))
+    killed = daemon.json("POST", "/kill")
+    assert (killed["state"], killed["run"], killed["killed"]) == ("ready", run_id, True)
+    result = daemon.finished(run_id)
+    assert (result["status"], "never" in result["stdout"]) == ("killed", False)
+    assert daemon.run("trap - INT; echo $V")["stdout"] == "kept\n"
+    assert not processes_with("sleep\x00689")
+
+
 def test_result_of_an_escalated_kill(impatient_daemon: RunningDaemon) -> None:
     """A command that SIGKILL ended died of that: its result says so, and its output has no word of a stopped job."""
     daemon = impatient_daemon
