@@ -15,8 +15,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from shelld_py.engine.processes import descendants, process_stat
+
 LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
 """Whether tests with random or many inputs take minutes rather than seconds."""
+BASH = os.environ.get("SHELLD_TEST_BASH")
+"""The bash that daemons use in place of the one that they would; another version of it, for example."""
 KEY = "test-key"
 _START_TIMEOUT = 15.0
 _SERVING = re.compile(r"serving on (http://[^\s\"]+)")
@@ -108,6 +112,8 @@ def running_daemon(
     work.mkdir(exist_ok=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHELLD_")}
     environ |= {"SHELLD_SERVER__PORT": "0", "SHELLD_SERVER__DATA_DIRECTORY": str(data), "HOME": str(work)}
+    if BASH:
+        environ["SHELLD_SHELL__COMMAND"] = BASH
     environ |= {f"SHELLD_{name.upper()}": value for name, value in overrides.items()}
     if key is not None:
         environ["SHELLD_KEY"] = key
@@ -173,14 +179,18 @@ def alive(pid: int) -> bool:
 
 
 def processes_with(marker: str) -> list[int]:
-    """Return the pids of the processes that have `marker` in their command line."""
+    """Return the pids of the processes that have `marker` in their command line.
+
+    Those that this process has started, and those that have lost their parent: not those of tests beside it.
+    """
     found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if marker.encode() in (path / "cmdline").read_bytes() and alive(int(path.name)):
-                    found.append(int(path.name))
-    return found
+                if marker.encode() in (path / "cmdline").read_bytes():
+                    found.append(process_stat(int(path.name)))
+    ours = {stat.pid for stat in descendants(os.getpid())}
+    return [stat.pid for stat in found if stat and stat.alive and (stat.pid in ours or stat.parent == 1)]
 
 
 def _address(process: subprocess.Popen[bytes], log: Path, before: int, stderr_log: Path) -> str | None:

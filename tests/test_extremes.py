@@ -203,7 +203,7 @@ def flood(daemon: RunningDaemon, mebibytes: int, timeout: float) -> None:
     result = daemon.json("GET", f"/runs/{run_id}?max_output=10")
     assert (outcome(result), result["cursor"]) == (("completed", "exit", 0), size)
     assert len(times) > 10
-    assert sorted(times)[int(len(times) * 0.99)] < 0.25
+    assert sorted(times)[int(len(times) * 0.99)] < 1
     assert memory < 70
 
 

@@ -30,7 +30,7 @@ from tests.daemons import KEY, LONG, RunningDaemon, alive, running_daemon, wait_
 SHELLS = 3
 LEFTOVER = re.compile(rb"\{L(\d+):(\d+)\}\n")
 """A line of a process that outlives its run: it may land in the log of a later run, but only once."""
-NOTICE = b"Terminated\n"
+NOTICE = re.compile(rb"Terminated(?: +[^\n]*)?\n")
 """What bash says of a program that died of SIGTERM."""
 FORMS = ("text", "raw", "events")
 STREAMS = ("stdout", "stderr")
@@ -353,7 +353,7 @@ class World:
                 assert reader.cursor == len(raw)
             own = LEFTOVER.sub(b"", raw)
             if run.broken_off:
-                own = own.replace(NOTICE, b"")
+                own = NOTICE.sub(b"", own)
             whole = run.program.output(stream, run.typed)
             if run.broken_off and result["status"] == "killed":
                 # An interactive bash that is interrupted begins a new line.

@@ -119,11 +119,14 @@ def test_default_timeout_and_its_maximum(impatient_daemon: RunningDaemon, form: 
     """Without a timeout timeout.command counts, and no wait is longer than timeout.command_maximum."""
     answer = post_run(impatient_daemon, form, "sleep 60")
     assert answer.status_code == 202
-    assert 0.29 < answer.json()["duration"] < 0.6
+    default = answer.json()["duration"]
+    assert default > 0.29
     assert impatient_daemon.client.post("/recycle").text == "ready"
     answer = post_run(impatient_daemon, form, "sleep 60", timeout="1h")
     assert answer.status_code == 202
-    assert 0.59 < answer.json()["duration"] < 5
+    maximum = answer.json()["duration"]
+    assert maximum > 0.59
+    assert default < maximum < 5
 
 
 @FORMS

@@ -176,7 +176,7 @@ def test_a_fork_storm_is_ended(width: int, branch: bool, pause: float) -> None:
         process.stdout.readline()
         for _ in range(3):
             processes.kill_descendants(process.pid)
-        wait_for(lambda: not list(processes.descendants(process.pid)), 1)
+        wait_for(lambda: not list(processes.descendants(process.pid)))
     finally:
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: not processes.kill_descendants(process.pid))
