@@ -56,6 +56,11 @@ _BEYOND: Final = 1000000000
 _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
 _UNSET: Final = "\\unset -v __shelld"
+_NOTIFIES_IN_LISTS: Final = 503
+"""From version 5.3 on an interactive bash says between the commands of a list which jobs have ended.
+
+So the callback lists them before anything else: then it does not say so of those that ended before the command.
+"""
 _CALLBACK_BEGINS: Final = b" \\bu"
 _NEEDED: Final = ". builtin eval exec jobs mapfile printf set test trap unset"
 """What the loop is made of: a command may have disabled it (`enable -n`) for those behind it."""
@@ -276,6 +281,8 @@ class Driver:
                 f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n"
                 f"{{ {_ARRAY}[{_BEYOND - 1}]=; }} 2>|/dev/null\n"
                 f"__shelld={shlex.quote(self._callback())}\n"
+                f"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < {_NOTIFIES_IN_LISTS} ))"
+                ' || __shelld=" \\builtin jobs >&247 2>&1;$__shelld"\n'
             ),
             paths.leave: (f"{_put_away_stderr('/dev/null')}\n\\builtin enable kill\n\\builtin kill -INT $$\n"),
             paths.prompt: f"{{ {self._report(ReportKind.PROMPT)}; }} {private}\n",
