@@ -166,21 +166,17 @@ class OutputLog:
     def join(self) -> None:
         """Make the file hold all that is kept, in order. The segments stay until `discard_segments`.
 
-        Copies up to half of the maximum: call it in a thread when `segmented`.
+        Copies up to half of the maximum: call it in a thread when `segmented`. Raises `OSError` where the disk
+        refuses; the log is split then as it was before.
         """
         if not self.segmented:
             return
         self._reset_head()
-        joined: list[_Piece] = []
-        at = 0
-        with Path(self._path(self._name)).open("ab") as head:
-            for piece in self._pieces:
-                if piece.name != self._name:
-                    with Path(self._path(piece.name)).open("rb") as segment:
-                        segment.seek(piece.at)
-                        _copy(segment.fileno(), head.fileno(), piece.length)
-                joined.append(_Piece(piece.start, piece.length, self._name, at))
-                at += piece.length
+        try:
+            joined = self._append_segments()
+        except OSError:
+            self._reset_head()
+            raise
         self._pieces = joined
 
     @property
@@ -263,8 +259,22 @@ class OutputLog:
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
+    def _append_segments(self) -> list[_Piece]:
+        """Copy what lies in segments to the end of the head; return where all lies then."""
+        joined: list[_Piece] = []
+        at = 0
+        with Path(self._path(self._name)).open("ab") as head:
+            for piece in self._pieces:
+                if piece.name != self._name:
+                    with Path(self._path(piece.name)).open("rb") as segment:
+                        segment.seek(piece.at)
+                        _copy(segment.fileno(), head.fileno(), piece.length)
+                joined.append(_Piece(piece.start, piece.length, self._name, at))
+                at += piece.length
+        return joined
+
     def _reset_head(self) -> None:
-        """Cut off what an interrupted `join` may have appended before."""
+        """Cut off what a `join` that did not come to its end may have appended."""
         head = max((piece.at + piece.length for piece in self._pieces if piece.name == self._name), default=0)
         os.truncate(self._path(self._name), head)
 
@@ -281,5 +291,6 @@ def _copy(source: int, target: int, length: int) -> None:
         data = os.read(source, min(length, _COPY_SIZE))
         if not data:
             return
-        os.write(target, data)
         length -= len(data)
+        while data:  # a disk that is nearly full takes a part, and refuses the next write
+            data = data[os.write(target, data) :]

@@ -266,6 +266,40 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
     assert lines[3] == "the end 2"
 
 
+NO_ROOM_TO_JOIN = """
+import os, resource, sys
+from shelld_py.engine.output import OutputLog
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def content(log):
+    return [log.read(offset, 100) for offset in range(0, 2100, 50)]
+
+log = OutputLog(sys.argv[1], 800).create()
+log.append(b"".join(b"%07d" % number for number in range(300)))
+before = content(log)
+limit(450)
+try:
+    log.join()
+except OSError:
+    print("refused", log.segmented, os.stat(sys.argv[1]).st_size)
+log.close()
+print(content(log) == before)
+print(content(OutputLog.load(sys.argv[1], 800, log.extents)) == before)
+limit(resource.RLIM_INFINITY)
+log.join()
+log.discard_segments()
+print(log.segmented, content(log)[-1] == before[-1], os.stat(sys.argv[1]).st_size == log.kept)
+"""
+
+
+def test_a_disk_without_room_to_join(tmp_path: Path) -> None:
+    """A log that cannot be joined stays as it was, also for those who load it; it can be joined later."""
+    output = subprocess.check_output([sys.executable, "-c", NO_ROOM_TO_JOIN, f"{tmp_path}/output.log"], text=True)
+    assert output.splitlines() == ["refused True 400", "True", "True", "False True True"]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
