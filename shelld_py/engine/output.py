@@ -19,6 +19,7 @@ Full disk
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class Chunk:
 
 
 class OutputLog:
-    """One output stream of one run. Appended to by one writer, read by any number of readers."""
+    """One output stream of one run. Appended to by one writer, read by any number of readers, in any thread."""
 
     def __init__(self, path: str, maximum: int) -> None:
         """Make a log at `path` of `maximum` bytes on disk at the most.
@@ -79,6 +80,8 @@ class OutputLog:
         self._file_length = 0
         self._room = self._head_size
         self._fd = -1
+        """The writer's, in its thread: it can be closed at any moment, and its number be that of another file."""
+        self._writer = threading.get_ident()
         self._retry_at = 0
         self.size = 0
         """Bytes ever appended, kept or not: the offset of the end."""
@@ -155,13 +158,11 @@ class OutputLog:
 
     def read(self, offset: int, limit: int) -> Chunk:
         """Return up to `limit` bytes from `offset` on; where those are gone, from the next that are kept."""
-        for piece in self._pieces:
-            if offset < piece.end:
-                start = max(offset, piece.start)
-                data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
-                return Chunk(start, data, start - offset)
-        end = max(offset, self.size)
-        return Chunk(end, b"", end - offset)
+        while True:
+            pieces = self._pieces
+            chunk = self._chunk(pieces, offset, limit)
+            if chunk.data or pieces is self._pieces:  # else the writer has just removed the file, in another thread
+                return chunk
 
     def join(self) -> None:
         """Make the file hold all that is kept, in order. The segments stay until `discard_segments`.
@@ -244,8 +245,17 @@ class OutputLog:
             self._retry_at = self.size + _RETRY_AFTER
         return written
 
+    def _chunk(self, pieces: Sequence[_Piece], offset: int, limit: int) -> Chunk:
+        for piece in pieces:
+            if offset < piece.end:
+                start = max(offset, piece.start)
+                data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
+                return Chunk(start, data, start - offset)
+        end = max(offset, self.size)
+        return Chunk(end, b"", end - offset)
+
     def _read(self, name: str, at: int, length: int) -> bytes:
-        if name == self._file and self._fd >= 0:
+        if name == self._file and self._fd >= 0 and threading.get_ident() == self._writer:
             return os.pread(self._fd, length, at)
         while True:
             path = self._path(name)

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -206,6 +208,40 @@ def test_output_that_comes_after_the_join_does_not_lose_what_was_kept(tmp_path: 
     loaded = OutputLog.load(f"{tmp_path}/output.log", 800, log.extents)
     assert loaded.size == log.size
     assert kept_parts(loaded) == before
+
+
+def test_reading_in_a_thread_while_the_writer_goes_on(tmp_path: Path) -> None:
+    """Segments come and go and the writer lets go of its file: a reader gets the right bytes, and never too few."""
+    data = numbered(400_000)
+    log = log_at(tmp_path, 800)
+    faults: list[str] = []
+    over = threading.Event()
+
+    def read_on() -> None:
+        while not over.is_set():
+            for offset in (0, 390, max(0, log.size - 390), max(0, log.size - 90)):
+                size = log.size
+                chunk = log.read(offset, 64)
+                if chunk.data != data[chunk.start : chunk.end] or (offset < size and not chunk.data):
+                    faults.append(f"{offset} of {size}: {chunk}")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    readers = ThreadPoolExecutor(2)
+    try:
+        reading = [readers.submit(read_on) for _ in range(2)]
+        for start in range(0, len(data), 40):
+            log.append(data[start : start + 40])
+            if start % 3 == 0:
+                log.close()
+    finally:
+        over.set()
+        readers.shutdown()
+        sys.setswitchinterval(interval)
+    for each in reading:
+        each.result()
+    assert not faults
+    log.close()
 
 
 def test_other_files_are_no_segments(tmp_path: Path) -> None:
