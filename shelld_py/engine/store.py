@@ -57,9 +57,10 @@ class Entry:
 
     run_id: str
     session_id: str
-    fingerprint: str
     status: RunStatus
     run: Run | None = None
+    fingerprint: str = ""
+    """Of the request that started the run, so that a repeat of it is recognised; empty where no request did."""
     unsaved: bytes | None = None
     """The last snapshot, where the disk refused it."""
 
@@ -142,8 +143,7 @@ class RunStore:
         if command.streams is Streams.SEPARATE:
             logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
         run = Run(run_id, session_id, command, logs)
-        identity = fingerprint(session_id, command)
-        self._entries[run_id] = Entry(run_id, session_id, identity, RunStatus.RUNNING, run)
+        self._entries[run_id] = Entry(run_id, session_id, RunStatus.RUNNING, run)
         return run
 
     def save(self, run: Run, state: ShellState) -> None:
@@ -278,7 +278,7 @@ class RunStore:
                 self._logger.warning("removing the files of %s, which make no run: %s", run_id, error)
                 self._directories.remove(run_id)
                 continue
-            entry = Entry(run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status)
+            entry = Entry(run_id, snapshot.session_id, snapshot.status, fingerprint=snapshot.fingerprint)
             if snapshot.status is RunStatus.RUNNING:
                 self._recover(entry, snapshot)
             yield snapshot.started_at, entry
