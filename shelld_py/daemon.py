@@ -25,13 +25,14 @@ import uvicorn
 import uvloop
 
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import Configuration, ServerSettings, Settings, inheritable_environment
+from shelld_py.config import ServerSettings, Settings
 from shelld_py.engine import oom
 from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
+from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 
 _LAST_ANSWERS: Final = 2
