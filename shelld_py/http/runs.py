@@ -62,10 +62,11 @@ class RunEndpoints:
         ]
         if "limit" in fields:
             entries = entries[: integer_field("limit", fields["limit"], 1)]
+        live = {entry.run_id: self._result_if_readable(entry) for entry in entries if entry.run}
         results = await asyncio.to_thread(
-            lambda: [result for entry in entries if (result := self._result_if_readable(entry))]
+            lambda: [live.get(entry.run_id) or self._result_if_readable(entry) for entry in entries]
         )
-        return json_response(results)
+        return json_response([result for result in results if result])
 
     async def get_run(self, request: HttpRequest) -> Response:
         """GET /runs/ID: the result as it stands, with output."""

@@ -23,6 +23,7 @@ from shelld_py.http.negotiation import (
     decode_json,
     duration_field,
     header,
+    integer_field,
     is_json,
     json_body,
     query_fields,
@@ -260,9 +261,7 @@ async def run_request(request: HttpRequest) -> RunRequest:
     body = await request.body()
     if is_json(request):
         if "max_output" in fields:
-            fields["max_output"] = convert_fields(
-                {"command": "", "max_output": fields["max_output"]}, RunRequest
-            ).max_output
+            fields["max_output"] = integer_field("max_output", str(fields["max_output"]), 0)
         wanted = decode_json(body, RunRequest, fields)
     else:
         fields["command"] = body.decode("utf-8", "surrogateescape")
