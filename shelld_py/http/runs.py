@@ -15,6 +15,7 @@ from shelld_py.engine.news import DEFAULT_LIMIT, read_run, start_of_last_line
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry
 from shelld_py.errors import NoRunningCommand, RunNotFound
@@ -103,7 +104,7 @@ class RunEndpoints:
         if run is None or not run.running:
             raise NoRunningCommand(f"The run {entry.run_id} has ended.", run_id=entry.run_id)
         shell = self._computer.shell(run.session_id)
-        text = wanted.text.encode("utf-8", "surrogateescape")
+        text = input_bytes(wanted.text)
         accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
         return accepted_response(request, accepted, Form.JSON)
 

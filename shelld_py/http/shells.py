@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py.computer import Computer
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.shell import Shell
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
@@ -186,9 +187,7 @@ class ShellEndpoints:
         """POST /stdin: the raw body, or a JSON object."""
         shell = self._shell(request)
         wanted = await stdin_request(request)
-        accepted = await shell.write_stdin(
-            wanted.text.encode("utf-8", "surrogateescape"), eof=wanted.eof, offset=wanted.offset
-        )
+        accepted = await shell.write_stdin(input_bytes(wanted.text), eof=wanted.eof, offset=wanted.offset)
         return accepted_response(request, accepted, _default_form(request))
 
     async def resize(self, request: HttpRequest) -> Response:
