@@ -150,8 +150,6 @@ class Computer:
         path = {**self._context.environment, **self.settings.shell.environment}.get("PATH")
         if not shutil.which(program, path=path):
             yield f"shell.command: there is no program {program!r}; no shell can be started"
-        if not Path(self._context.directory).is_dir():
-            yield f"shell.working_directory: there is no directory {self._context.directory!r}"
         for root in self.files.allowed_directories:
             if not Path(root).is_dir():
                 yield f"files.allowed_directories: there is no directory {root!r}"
