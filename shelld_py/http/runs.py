@@ -31,7 +31,7 @@ from shelld_py.http.negotiation import (
     requested_form,
 )
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
 from shelld_py.http.until import reached_condition
 from shelld_py.models import (
     OnInput,
@@ -248,15 +248,6 @@ def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) 
         "X-Eof": str(eof).lower(),
         "X-Dropped": str(dropped),
     }
-
-
-class Ended:
-    """A run of which only the files are left: nothing more will come."""
-
-    running = awaiting_input = timed_out = False
-
-    async def changed(self) -> None:
-        """There is no news."""
 
 
 async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:

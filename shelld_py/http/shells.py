@@ -32,8 +32,8 @@ from shelld_py.http.negotiation import (
 )
 from shelld_py.http.parameters import RunQuery, ShutdownQuery, SignalQuery
 from shelld_py.http.repeats import Repeats, idempotency_key
-from shelld_py.http.runs import Ended, output_response
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.http.runs import output_response
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
 from shelld_py.idle import IdleTimer
 from shelld_py.models import (
     Command,
