@@ -30,7 +30,7 @@ from pathlib import Path
 import uvloop
 
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import load
+from shelld_py.loading import load
 from shelld_py.models import Command, StartupRequest
 
 KEY = "bench"

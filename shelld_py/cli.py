@@ -11,8 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 
-from shelld_py.config import forget_key, load, process_environment
 from shelld_py.errors import ConfigError
+from shelld_py.loading import forget_key, load, process_environment
 from shelld_py.version import __version__
 
 _USAGE_ERROR = 2

@@ -5,7 +5,6 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 
 import asyncio
 import logging
-import resource
 import shlex
 import shutil
 import time
@@ -19,9 +18,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from shelld_py.config import Settings
-from shelld_py.engine import hierarchies, oom
-from shelld_py.engine.cgroups import Cgroups, CgroupsUnavailable, ShellCgroup
-from shelld_py.engine.limits import confine, limits_for_cgroups
+from shelld_py.engine import oom
+from shelld_py.engine.kernel_limits import KernelLimits
 from shelld_py.engine.reaper import Reaper
 from shelld_py.engine.run import Run
 from shelld_py.engine.sessions import Sessions
@@ -80,7 +78,7 @@ class Computer:
         )
         self._logger = logger
         self._kill_counter = oom.KillCounter()
-        self._cgroups: Cgroups | None = None
+        self.kernel_limits = KernelLimits(settings.limits, logger)
         base = settings.files.base_directory or surroundings.working_directory
         self._open_files = partial(
             FileService,
@@ -105,7 +103,7 @@ class Computer:
             on_breach=self._limit_broken,
             open_files=surroundings.open_files,
             oom_score_adj=None if surroundings.oom_score_adj is None else oom.raised(surroundings.oom_score_adj),
-            make_cgroup=self._make_cgroup,
+            make_cgroup=self.kernel_limits.make_cgroup,
             kill_counter=self._kill_counter,
             store=self.store,
             reaper=self.reaper,
@@ -152,48 +150,9 @@ class Computer:
         path = {**self._context.environment, **self.settings.shell.environment}.get("PATH")
         if not shutil.which(program, path=path):
             yield f"shell.command: there is no program {program!r}; no shell can be started"
-        if not Path(self._context.directory).is_dir():
-            yield f"shell.working_directory: there is no directory {self._context.directory!r}"
         for root in self.files.allowed_directories:
             if not Path(root).is_dir():
                 yield f"files.allowed_directories: there is no directory {root!r}"
-
-    def take_cgroups(self) -> None:
-        """Have the kernel hold the limits of shells, where a limit needs it and the system lets us."""
-        limits = self.settings.limits
-        if not limits_for_cgroups(limits):
-            return
-        try:
-            self._cgroups = Cgroups.take(hierarchies.unified(), self._logger)
-        except CgroupsUnavailable as reason:
-            self._logger.info("limits: sampled, for there are no cgroups: %s", reason)
-            return
-        needed = {"memory": limits.memory_mb, "pids": limits.processes}
-        missing = [name for name, limit in needed.items() if limit and name not in self._cgroups.controllers]
-        lacking = f", without the controllers {', '.join(missing)}: those limits are sampled" if missing else ""
-        self._logger.info("limits: in cgroups below %s%s", self._cgroups.directory, lacking)
-
-    def release_cgroups(self) -> None:
-        """Remove the cgroups, and kill what is left there."""
-        if self._cgroups:
-            self._cgroups.close()
-            self._cgroups = None
-
-    def _make_cgroup(self) -> ShellCgroup | None:
-        if self._cgroups is None:
-            return None
-        try:
-            cgroup = self._cgroups.create()
-        except OSError as error:
-            self._logger.warning("limits: sampled for this shell, for it has no cgroup: %s", error)
-            return None
-        try:
-            confine(cgroup, self.settings.limits)
-        except OSError as error:
-            self._logger.warning("limits: sampled for this shell, for its cgroup has no limits: %s", error)
-            cgroup.remove()
-            return None
-        return cgroup
 
     def shell(self, session_id: str | None) -> Shell:
         """Return a shell; the main one for None. Raises `SessionNotFound`."""
@@ -298,7 +257,7 @@ class Computer:
             self._cleaning.cancel()
         await self.files.aclose()
         self.store.close()
-        self.release_cgroups()
+        self.kernel_limits.release()
         self._kill_counter.close()
 
     def status(self, shell: Shell) -> ShellStatus:
@@ -344,10 +303,3 @@ class Computer:
         await asyncio.gather(*(shell.end(reason) for shell in self.shells()))
         if self._closing:
             await asyncio.wait(set(self._closing))
-
-
-def raise_descriptor_limit() -> tuple[int, int]:
-    """Let this process open as many files as it may; return the limits that it had, for its children."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    return before

@@ -1,29 +1,21 @@
-"""Settings: what there is, what is allowed, and how a file and the environment become them.
+"""Settings: what there is, and what is allowed.
 
 The dataclasses below are the one list of all settings. Each field names its default in the form that
 people write and a `kind` that turns such a form into the value used inside, or says what is allowed.
-`load` collects all problems before it raises, so that one look at the message mends the whole file.
-This is the only file of the daemon that reads the process's environment.
+How a file and the environment become them is in loading.py.
 """
 
-import ctypes
-import dataclasses
 import difflib
-import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import tomli
-
-from shelld_py.errors import ConfigError
 from shelld_py.units import parse_duration, parse_size
 
-ENVIRONMENT_PREFIX = "SHELLD_"
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 """What a key may be: 1 to 256 visible ASCII characters."""
 
@@ -156,7 +148,7 @@ def _one_of(kind: type[StrEnum]) -> Kind:
     def parse(value: object) -> StrEnum:
         names = [member.value for member in kind]
         if value not in names:
-            raise ValueError(f"must be one of {', '.join(names)}, not {value!r}{_nearest(str(value), names)}")
+            raise ValueError(f"must be one of {', '.join(names)}, not {value!r}{did_you_mean(str(value), names)}")
         return kind(value)
 
     return parse
@@ -317,169 +309,7 @@ class Settings:
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 
 
-_SECTIONS: dict[str, type[Any]] = {item.name: item.type for item in dataclasses.fields(Settings)}  # type: ignore[misc]
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What the daemon starts with: the settings, and the key if one is set in advance."""
-
-    settings: Settings
-    key: str | None = field(default=None, repr=False)
-
-
-def load(file: str | None, environ: Mapping[str, str]) -> Configuration:
-    """Return the configuration from `file` (or `SHELLD_CONFIG`, or none) and `environ`.
-
-    Raises `ConfigError`, whose message has a line for each problem found.
-    """
-    file = file or environ.get("SHELLD_CONFIG") or None
-    problems: list[str] = []
-    document = _read_toml(file) if file else {}
-    tables = dict(_checked_tables(document, file or "", problems))
-    for name, value in _overrides(environ):
-        _apply_override(tables, name, value, problems)
-    settings = Settings(**{section: _build(section, table, problems) for section, table in tables.items()})
-    key = None if problems else _preset_key(tables["server"].get("key_file"), environ, problems)
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return Configuration(settings, key)
-
-
-def process_environment() -> dict[str, str]:
-    """Return the environment of this process."""
-    return dict(os.environ)
-
-
-def forget_key() -> None:
-    """Remove `SHELLD_KEY` from this process, from the memory too that /proc/PID/environ shows (proc(5))."""
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    address = libc.getenv(b"SHELLD_KEY")
-    if address:
-        ctypes.memset(address, 0, len(ctypes.string_at(address)))
-    os.environ.pop("SHELLD_KEY", None)
-
-
-def inheritable_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` without the daemon's own variables: what shells and hooks may see of it."""
-    return {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
-
-
-_Source = tuple[object, str]
-"""A value as written, and where: for messages."""
-
-
-def _read_toml(file: str) -> dict[str, Any]:
-    try:
-        return tomli.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: is not valid TOML: {error}") from None
-
-
-def _checked_tables(
-    document: Mapping[str, Any], file: str, problems: list[str]
-) -> Iterator[tuple[str, dict[str, _Source]]]:
-    """Yield each section with its known keys; what is not known becomes a problem."""
-    for name in document:
-        if name not in _SECTIONS:
-            problems.append(
-                f"{file}: [{name}]: no such section{_nearest(name, _SECTIONS)}; there are: {', '.join(_SECTIONS)}"
-            )
-    for section, kind in _SECTIONS.items():
-        table = document.get(section, {})
-        keys = [item.name for item in dataclasses.fields(kind)]
-        if not isinstance(table, dict):
-            problems.append(f"{file}: {section}: must be a section, written [{section}], not {table!r}")
-            table = {}
-        known: dict[str, _Source] = {}
-        for key, value in table.items():
-            if (section, key) == ("shell", "environment") and isinstance(value, dict):
-                known[key] = ({**ShellSettings().environment, **value}, f"{file}: {section}.{key}")
-            elif key in keys:
-                known[key] = (value, f"{file}: {section}.{key}")
-            else:
-                problems.append(
-                    f"{file}: {section}.{key}: no such key{_nearest(key, keys)}; [{section}] has: {', '.join(keys)}"
-                )
-        yield section, known
-
-
-def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name in sorted(environ):
-        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
-            yield name, environ[name]
-
-
-def _apply_override(tables: dict[str, dict[str, _Source]], name: str, value: str, problems: list[str]) -> None:
-    """Put the environment variable `name` over what the file says."""
-    section, key, *rest = name.removeprefix(ENVIRONMENT_PREFIX).split("__", 2)
-    section, key = section.lower(), key.lower()
-    if section not in _SECTIONS:
-        problems.append(f"{name}: no such section{_nearest(section, _SECTIONS)}; there are: {', '.join(_SECTIONS)}")
-        return
-    keys = [item.name for item in dataclasses.fields(_SECTIONS[section])]
-    if key not in keys:
-        problems.append(f"{name}: no such key{_nearest(key, keys)}; [{section}] has: {', '.join(keys)}")
-    elif (section, key) == ("shell", "environment") and rest:
-        before, _ = tables[section].get(key, (ShellSettings().environment, ""))
-        merged = {**before, rest[0]: value} if isinstance(before, dict) else before
-        tables[section][key] = (merged, name)
-    elif rest:
-        problems.append(
-            f"{name}: {section}.{key} has no parts; write {ENVIRONMENT_PREFIX}{section.upper()}__{key.upper()}"
-        )
-    else:
-        tables[section][key] = (_override_value(value), name)
-
-
-def _override_value(value: str) -> object:
-    """Lists and tables are written in the environment as in TOML; all else is text."""
-    if value.startswith(("[", "{")):
-        try:
-            return tomli.loads(f"value = {value}")["value"]
-        except tomli.TOMLDecodeError:
-            return value
-    return value
-
-
-def _build(section: str, table: Mapping[str, _Source], problems: list[str]) -> Any:
-    kind = _SECTIONS[section]
-    values = {}
-    for item in dataclasses.fields(kind):
-        if item.name in table:
-            value, where = table[item.name]
-            try:
-                values[item.name] = item.metadata["kind"](value)
-            except ValueError as error:
-                problems.append(f"{where}: {error}")
-    return kind(**values)
-
-
-def _preset_key(key_file: _Source | None, environ: Mapping[str, str], problems: list[str]) -> str | None:
-    """Return the key of `SHELLD_KEY` or of `server.key_file`; messages never show it."""
-    if "SHELLD_KEY" in environ:
-        key, where = environ["SHELLD_KEY"], "SHELLD_KEY"
-    elif key_file and key_file[0]:
-        path, where = str(key_file[0]), f"{key_file[1]}: {key_file[0]}"
-        try:
-            key = Path(path).read_text(encoding="ascii").rstrip("\r\n")
-        except OSError as error:
-            problems.append(f"{where}: cannot be read: {error.strerror}")
-            return None
-        except UnicodeDecodeError:
-            key = ""
-    else:
-        return None
-    if not KEY_PATTERN.fullmatch(key):
-        problems.append(f"{where}: must hold a key of 1 to 256 visible ASCII characters")
-        return None
-    return key
-
-
-def _nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
+def did_you_mean(name: str, names: Mapping[str, object] | list[str]) -> str:
     """Return ` (did you mean X?)` when one of `names` is near to `name`."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" (did you mean {found[0]}?)" if found else ""

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -23,14 +24,15 @@ from typing import Any, Final
 import uvicorn
 import uvloop
 
-from shelld_py.computer import Computer, Surroundings, raise_descriptor_limit
-from shelld_py.config import Configuration, ServerSettings, Settings, inheritable_environment
+from shelld_py.computer import Computer, Surroundings
+from shelld_py.config import ServerSettings, Settings
 from shelld_py.engine import oom
 from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
+from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 
 _LAST_ANSWERS: Final = 2
@@ -69,7 +71,7 @@ class Daemon:
             environment=inheritable_environment(environ),
             working_directory=str(Path(settings.shell.working_directory or Path.cwd()).absolute()),
             data_directory=Path(self._temporary or settings.server.data_directory).absolute(),
-            open_files=raise_descriptor_limit(),
+            open_files=_raise_descriptor_limit(),
             oom_score_adj=oom.adjustment(),
         )
         self._computer = Computer(settings, surroundings, logger)
@@ -96,7 +98,7 @@ class Daemon:
             raise
         become_subreaper()
         oom.lower(self._oom_score_adj)
-        self._computer.take_cgroups()
+        self._computer.kernel_limits.take()
         loop = asyncio.get_running_loop()
         self._stop_reason = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,7 +152,7 @@ class Daemon:
         self._logger.error("not stopped within timeout.shutdown, exiting")
         self._computer.reaper.kill_all()
         self._remove_temporary()
-        self._computer.release_cgroups()
+        self._computer.kernel_limits.release()
         logging.shutdown()
         os._exit(0)
 
@@ -179,6 +181,13 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals alone."""
         yield
+
+
+def _raise_descriptor_limit() -> tuple[int, int]:
+    """Let this process open as many files as it may; return the limits that it had, for its children."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    return before
 
 
 def _server_config(application: Application, settings: ServerSettings) -> uvicorn.Config:

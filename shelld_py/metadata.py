@@ -1,6 +1,6 @@
 """What a client may know of the machine: its system, its shell, and what it may really use.
 
-Found out once; nothing is forked for a request but the first.
+Read from the kernel and from files; what forks, the question for the shell's version, is for the caller to ask once.
 """
 
 import asyncio

@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from shelld_py import errors
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import ServerSettings, Settings, load
+from shelld_py.config import ServerSettings, Settings
 from shelld_py.engine.states import diagram
 from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
+from shelld_py.loading import load
 from tests.daemons import RunningDaemon
 
 ROOT = Path(__file__).parent.parent

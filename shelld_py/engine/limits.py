@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shelld_py.config import CgroupUse, LimitSettings
+from shelld_py.config import LimitSettings
 from shelld_py.engine import processes
 from shelld_py.engine.cgroups import Events, ShellCgroup
 from shelld_py.models import Cause
@@ -141,20 +141,9 @@ def counted_breach(limits: LimitSettings, before: Events, now: Events, peak: int
     return None
 
 
-def confine(cgroup: ShellCgroup, limits: LimitSettings) -> None:
-    """Have the kernel hold what it can of `limits`. Raises `OSError`."""
-    memory = int(limits.memory_mb * _MEBIBYTE) if limits.memory_mb and "memory" in cgroup.controllers else None
-    cgroup.limit(memory=memory, tasks=task_ceiling(limits) if "pids" in cgroup.controllers else None)
-
-
 def task_ceiling(limits: LimitSettings) -> int | None:
     """Return pids.max for a shell: room for processes with several threads each; None without a limit."""
     return max(_TASKS_EACH * limits.processes, limits.processes + _SPARE_PROCESSES) if limits.processes else None
-
-
-def limits_for_cgroups(limits: LimitSettings) -> bool:
-    """Return whether a cgroup would help to hold `limits`, and may be used."""
-    return limits.cgroups is CgroupUse.AUTO and any((limits.cpu_percent, limits.memory_mb, limits.processes))
 
 
 def limited(limits: LimitSettings) -> bool:

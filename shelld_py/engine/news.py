@@ -6,6 +6,7 @@ from typing import Final
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
+from shelld_py.engine.showing import LARGE
 from shelld_py.models import OutputFormat
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -36,7 +37,11 @@ async def read_run(
             unfinished = Unfinished.SHOW
         else:
             unfinished = Unfinished.TAKE if run and run.awaiting_input else Unfinished.HOLD
-        reading = read_output(log, cursor or 0, limit, form, unfinished)
+        if min(limit, log.size - (cursor or 0)) > LARGE:
+            # So much is never nothing (a line without end is broken before that): no news is missed meanwhile.
+            reading = await asyncio.to_thread(read_output, log, cursor or 0, limit, form, unfinished)
+        else:
+            reading = read_output(log, cursor or 0, limit, form, unfinished)
         if reading.data or reading.next_cursor > (cursor or 0) or run is None or not running:
             return reading
         if for_input and run.awaiting_input:

@@ -19,6 +19,7 @@ Full disk
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class Chunk:
 
 
 class OutputLog:
-    """One output stream of one run. Appended to by one writer, read by any number of readers."""
+    """One output stream of one run. Appended to by one writer, read by any number of readers, in any thread."""
 
     def __init__(self, path: str, maximum: int) -> None:
         """Make a log at `path` of `maximum` bytes on disk at the most.
@@ -79,6 +80,8 @@ class OutputLog:
         self._file_length = 0
         self._room = self._head_size
         self._fd = -1
+        """The writer's, in its thread: it can be closed at any moment, and its number be that of another file."""
+        self._writer = threading.get_ident()
         self._retry_at = 0
         self.size = 0
         """Bytes ever appended, kept or not: the offset of the end."""
@@ -155,32 +158,26 @@ class OutputLog:
 
     def read(self, offset: int, limit: int) -> Chunk:
         """Return up to `limit` bytes from `offset` on; where those are gone, from the next that are kept."""
-        for piece in self._pieces:
-            if offset < piece.end:
-                start = max(offset, piece.start)
-                data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
-                return Chunk(start, data, start - offset)
-        end = max(offset, self.size)
-        return Chunk(end, b"", end - offset)
+        while True:
+            pieces = self._pieces
+            chunk = self._chunk(pieces, offset, limit)
+            if chunk.data or pieces is self._pieces:  # else the writer has just removed the file, in another thread
+                return chunk
 
     def join(self) -> None:
         """Make the file hold all that is kept, in order. The segments stay until `discard_segments`.
 
-        Copies up to half of the maximum: call it in a thread when `segmented`.
+        Copies up to half of the maximum: call it in a thread when `segmented`. Raises `OSError` where the disk
+        refuses; the log is split then as it was before.
         """
         if not self.segmented:
             return
         self._reset_head()
-        joined: list[_Piece] = []
-        at = 0
-        with Path(self._path(self._name)).open("ab") as head:
-            for piece in self._pieces:
-                if piece.name != self._name:
-                    with Path(self._path(piece.name)).open("rb") as segment:
-                        segment.seek(piece.at)
-                        _copy(segment.fileno(), head.fileno(), piece.length)
-                joined.append(_Piece(piece.start, piece.length, self._name, at))
-                at += piece.length
+        try:
+            joined = self._append_segments()
+        except OSError:
+            self._reset_head()
+            raise
         self._pieces = joined
 
     @property
@@ -248,8 +245,17 @@ class OutputLog:
             self._retry_at = self.size + _RETRY_AFTER
         return written
 
+    def _chunk(self, pieces: Sequence[_Piece], offset: int, limit: int) -> Chunk:
+        for piece in pieces:
+            if offset < piece.end:
+                start = max(offset, piece.start)
+                data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
+                return Chunk(start, data, start - offset)
+        end = max(offset, self.size)
+        return Chunk(end, b"", end - offset)
+
     def _read(self, name: str, at: int, length: int) -> bytes:
-        if name == self._file and self._fd >= 0:
+        if name == self._file and self._fd >= 0 and threading.get_ident() == self._writer:
             return os.pread(self._fd, length, at)
         while True:
             path = self._path(name)
@@ -263,8 +269,22 @@ class OutputLog:
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
+    def _append_segments(self) -> list[_Piece]:
+        """Copy what lies in segments to the end of the head; return where all lies then."""
+        joined: list[_Piece] = []
+        at = 0
+        with Path(self._path(self._name)).open("ab") as head:
+            for piece in self._pieces:
+                if piece.name != self._name:
+                    with Path(self._path(piece.name)).open("rb") as segment:
+                        segment.seek(piece.at)
+                        _copy(segment.fileno(), head.fileno(), piece.length)
+                joined.append(_Piece(piece.start, piece.length, self._name, at))
+                at += piece.length
+        return joined
+
     def _reset_head(self) -> None:
-        """Cut off what an interrupted `join` may have appended before."""
+        """Cut off what a `join` that did not come to its end may have appended."""
         head = max((piece.at + piece.length for piece in self._pieces if piece.name == self._name), default=0)
         os.truncate(self._path(self._name), head)
 
@@ -281,5 +301,6 @@ def _copy(source: int, target: int, length: int) -> None:
         data = os.read(source, min(length, _COPY_SIZE))
         if not data:
             return
-        os.write(target, data)
         length -= len(data)
+        while data:  # a disk that is nearly full takes a part, and refuses the next write
+            data = data[os.write(target, data) :]

@@ -50,7 +50,7 @@ class Run:
         self.stop_reason: tuple[RunStatus, Cause, str] | None = None
         """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
         self.ends_shell = False
-        """Whether its shell goes with it: it has broken a limit."""
+        """Whether its shell goes with it: it has broken a limit, or lasted too long."""
         self.background_pids: tuple[int, ...] = ()
         self.working_directory: str | None = None
         self.stdin_accepted = 0

@@ -86,6 +86,12 @@ def check_environment(environment: Mapping[str, str]) -> None:
         check_encodable(f"environment: the value of {name}", value)
 
 
+def input_bytes(text: str) -> bytes:
+    """Return what is typed for `text`. Raises `InvalidRequest` where it has no bytes."""
+    check_encodable("text", text)
+    return encoded(text)
+
+
 def encoded(text: str) -> bytes:
     """Return the bytes of `text`; surrogates stand for bytes that were not UTF-8 (PEP 383)."""
     return text.encode("utf-8", "surrogateescape")

@@ -130,8 +130,7 @@ class Shell:
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
             self._request = request
-            await self._start_bash()
-            self._become(target)
+            await self._start_bash(target)
 
     def submit(self, command: Command, run_id: str | None = None) -> Run:
         """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
@@ -258,8 +257,7 @@ class Shell:
             target = transition(self.state, Event.RECYCLE)
             await self._stop_bash(Cause.RECYCLED, "The shell was recycled.")
             self._become(ShellState.AVAILABLE)
-            await self._start_bash()
-            self._become(target)
+            await self._start_bash(target)
 
     async def end(self, reason: str) -> None:
         """Kill all that the shell started, and remove its own log. The shell is `available` again."""
@@ -312,7 +310,8 @@ class Shell:
 
     # --- bash -----------------------------------------------------------------------------------------
 
-    async def _start_bash(self) -> None:
+    async def _start_bash(self, target: ShellState) -> None:
+        """Start bash, and with it reach the state `target`; bash may have died again by then."""
         context, request = self._context, self._request
         settings = context.settings
         environment = {
@@ -347,6 +346,7 @@ class Shell:
         bash.on_death = self._bash_died
         self._bash = bash
         self._usage = None
+        self._become(target)
         if bash.death:
             self._bash_died()
 

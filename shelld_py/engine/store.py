@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -56,9 +57,10 @@ class Entry:
 
     run_id: str
     session_id: str
-    fingerprint: str
     status: RunStatus
     run: Run | None = None
+    fingerprint: str = ""
+    """Of the request that started the run, so that a repeat of it is recognised; empty where no request did."""
     unsaved: bytes | None = None
     """The last snapshot, where the disk refused it."""
 
@@ -112,12 +114,9 @@ class RunStore:
         except OSError as error:
             self.close()
             raise self._unusable(error) from None
-        found = sorted(self._found(), key=lambda snapshot: snapshot.started_at)
-        for snapshot in found:
-            self._entries[snapshot.run_id] = Entry(
-                snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status
-            )
-            self._ended.append(snapshot.run_id)
+        for _, entry in sorted(self._found(), key=itemgetter(0)):
+            self._entries[entry.run_id] = entry
+            self._ended.append(entry.run_id)
         for run_id in self._expired():
             self._directories.remove(run_id)
 
@@ -144,8 +143,7 @@ class RunStore:
         if command.streams is Streams.SEPARATE:
             logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
         run = Run(run_id, session_id, command, logs)
-        identity = fingerprint(session_id, command)
-        self._entries[run_id] = Entry(run_id, session_id, identity, RunStatus.RUNNING, run)
+        self._entries[run_id] = Entry(run_id, session_id, RunStatus.RUNNING, run)
         return run
 
     def save(self, run: Run, state: ShellState) -> None:
@@ -165,10 +163,9 @@ class RunStore:
     async def seal(self, run: Run, state: ShellState) -> None:
         """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
         split = [log for log in run.logs if log.segmented]
-        for log in split:
-            await asyncio.to_thread(log.join)
+        joined = [log for log in split if await asyncio.to_thread(self._join, run.run_id, log)]
         self.save(run, state)
-        for log in split:
+        for log in joined:
             log.discard_segments()
 
     def release(self, run: Run) -> None:
@@ -258,8 +255,20 @@ class RunStore:
                 expired.append(run_id)
         return expired
 
-    def _found(self) -> Iterator[Snapshot]:
-        """Yield what earlier daemons left. Files that make no run are removed: nobody could ever read them."""
+    def _join(self, run_id: str, log: OutputLog) -> bool:
+        """Make a log whole; return whether the disk took it. A log that is split can be read as well."""
+        try:
+            log.join()
+        except OSError as error:
+            self._logger.error("run %s: its output stays in several files: %s", run_id, error)
+            return False
+        return True
+
+    def _found(self) -> Iterator[tuple[str, Entry]]:
+        """Yield what earlier daemons left, each run with when it was started.
+
+        Files that make no run are removed: nobody could ever read them.
+        """
         for run_id in self._directories.found():
             try:
                 snapshot = msgspec.json.decode(self._directories.read_snapshot(run_id), type=Snapshot)
@@ -269,9 +278,12 @@ class RunStore:
                 self._logger.warning("removing the files of %s, which make no run: %s", run_id, error)
                 self._directories.remove(run_id)
                 continue
-            yield self._recovered(snapshot) if snapshot.status is RunStatus.RUNNING else snapshot
+            entry = Entry(run_id, snapshot.session_id, snapshot.status, fingerprint=snapshot.fingerprint)
+            if snapshot.status is RunStatus.RUNNING:
+                self._recover(entry, snapshot)
+            yield snapshot.started_at, entry
 
-    def _recovered(self, snapshot: Snapshot) -> Snapshot:
+    def _recover(self, entry: Entry, snapshot: Snapshot) -> None:
         """Close a run that was going on when its daemon ended: its output is complete up to that moment.
 
         Its duration is told by when it last wrote something; what it did after that nobody knows.
@@ -285,7 +297,7 @@ class RunStore:
             "awaiting_input": False,
         }
         extents: dict[Stream, Extents] = {}
-        logs = []
+        joined = []
         for stream, name in _LOG_NAMES.items():
             path = f"{self._directories.path(snapshot.run_id)}/{name}"
             try:
@@ -296,17 +308,16 @@ class RunStore:
             changes[f"original_{stream}_size"] = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
             if stream is Stream.STDOUT:
                 changes["cursor"] = log.size
-            log.join()
-            logs.append(log)
+            if self._join(entry.run_id, log):
+                joined.append(log)
             if not log.whole:
                 extents[stream] = log.extents
         changes["duration"] = round(max(snapshot.duration, last_written - begun), 6)
-        snapshot = msgspec.structs.replace(snapshot, **changes)
-        entry = Entry(snapshot.run_id, snapshot.session_id, snapshot.fingerprint, snapshot.status)
-        self._write(entry, _encoded(snapshot.result(), snapshot.fingerprint, extents))
-        for log in logs:
+        entry.status = RunStatus.LOST
+        result = msgspec.structs.replace(snapshot.result(), **changes)
+        self._write(entry, _encoded(result, entry.fingerprint, extents))
+        for log in joined:
             log.discard_segments()
-        return snapshot
 
     def _write(self, entry: Entry, snapshot: bytes) -> None:
         try:

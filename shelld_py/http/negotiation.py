@@ -16,6 +16,7 @@ from shelld_py.units import parse_duration
 
 _Model = TypeVar("_Model", bound=Request)
 _Choice = TypeVar("_Choice", bound=StrEnum)
+_Decoded = TypeVar("_Decoded")
 _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`")
 
@@ -76,11 +77,30 @@ def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object]
     try:
         if not defaults:
             with contextlib.suppress(msgspec.ValidationError):
-                return msgspec.json.decode(body, type=model)
-        given = msgspec.json.decode(body, type=dict[str, Any])
+                return _decoded(body, model)
+        given = _decoded(body, dict[str, Any])
         return msgspec.convert({**(defaults or {}), **_without_nulls(given)}, model)
     except msgspec.ValidationError as error:
         raise InvalidRequest(_explain(str(error), model)) from None
+
+
+def json_object(body: bytes, what: str) -> dict[str, Any]:
+    """Return the JSON object `body`, whatever its members are; an empty body is an empty object.
+
+    Raises `InvalidRequest`, which says `what` the object is.
+    """
+    try:
+        return _decoded(body or b"{}", dict[str, Any])
+    except msgspec.ValidationError:
+        raise InvalidRequest(f"The body must be a JSON object: {what}.") from None
+
+
+def _decoded(body: bytes, kind: type[_Decoded]) -> _Decoded:
+    """Return the JSON `body` as a `kind`. Raises `InvalidRequest` for no JSON, `ValidationError` for another kind."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
 

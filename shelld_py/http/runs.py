@@ -15,6 +15,7 @@ from shelld_py.engine.news import DEFAULT_LIMIT, read_run, start_of_last_line
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry
 from shelld_py.errors import NoRunningCommand, RunNotFound
@@ -30,7 +31,7 @@ from shelld_py.http.negotiation import (
     requested_form,
 )
 from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
 from shelld_py.http.until import reached_condition
 from shelld_py.models import (
     OnInput,
@@ -62,10 +63,11 @@ class RunEndpoints:
         ]
         if "limit" in fields:
             entries = entries[: integer_field("limit", fields["limit"], 1)]
+        live = {entry.run_id: self._result_if_readable(entry) for entry in entries if entry.run}
         results = await asyncio.to_thread(
-            lambda: [result for entry in entries if (result := self._result_if_readable(entry))]
+            lambda: [live.get(entry.run_id) or self._result_if_readable(entry) for entry in entries]
         )
-        return json_response(results)
+        return json_response([result for result in results if result])
 
     async def get_run(self, request: HttpRequest) -> Response:
         """GET /runs/ID: the result as it stands, with output."""
@@ -102,7 +104,7 @@ class RunEndpoints:
         if run is None or not run.running:
             raise NoRunningCommand(f"The run {entry.run_id} has ended.", run_id=entry.run_id)
         shell = self._computer.shell(run.session_id)
-        text = wanted.text.encode("utf-8", "surrogateescape")
+        text = input_bytes(wanted.text)
         accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
         return accepted_response(request, accepted, Form.JSON)
 
@@ -246,15 +248,6 @@ def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) 
         "X-Eof": str(eof).lower(),
         "X-Dropped": str(dropped),
     }
-
-
-class Ended:
-    """A run of which only the files are left: nothing more will come."""
-
-    running = awaiting_input = timed_out = False
-
-    async def changed(self) -> None:
-        """There is no news."""
 
 
 async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py.computer import Computer
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.shell import Shell
 from shelld_py.engine.showing import OutputChoice
 from shelld_py.engine.store import Entry, fingerprint
@@ -23,6 +24,7 @@ from shelld_py.http.negotiation import (
     decode_json,
     duration_field,
     header,
+    integer_field,
     is_json,
     json_body,
     query_fields,
@@ -30,8 +32,8 @@ from shelld_py.http.negotiation import (
 )
 from shelld_py.http.parameters import RunQuery, ShutdownQuery, SignalQuery
 from shelld_py.http.repeats import Repeats, idempotency_key
-from shelld_py.http.runs import Ended, output_response
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow
+from shelld_py.http.runs import output_response
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
 from shelld_py.idle import IdleTimer
 from shelld_py.models import (
     Command,
@@ -185,9 +187,7 @@ class ShellEndpoints:
         """POST /stdin: the raw body, or a JSON object."""
         shell = self._shell(request)
         wanted = await stdin_request(request)
-        accepted = await shell.write_stdin(
-            wanted.text.encode("utf-8", "surrogateescape"), eof=wanted.eof, offset=wanted.offset
-        )
+        accepted = await shell.write_stdin(input_bytes(wanted.text), eof=wanted.eof, offset=wanted.offset)
         return accepted_response(request, accepted, _default_form(request))
 
     async def resize(self, request: HttpRequest) -> Response:
@@ -260,9 +260,7 @@ async def run_request(request: HttpRequest) -> RunRequest:
     body = await request.body()
     if is_json(request):
         if "max_output" in fields:
-            fields["max_output"] = convert_fields(
-                {"command": "", "max_output": fields["max_output"]}, RunRequest
-            ).max_output
+            fields["max_output"] = integer_field("max_output", str(fields["max_output"]), 0)
         wanted = decode_json(body, RunRequest, fields)
     else:
         fields["command"] = body.decode("utf-8", "surrogateescape")

@@ -81,6 +81,15 @@ class Followed(Protocol):
         """Return when there is news."""
 
 
+class Ended:
+    """A run of which only the files are left: nothing more will come."""
+
+    running = awaiting_input = timed_out = False
+
+    async def changed(self) -> None:
+        """There is no news."""
+
+
 class _Follower:
     """One stream of a run, from a cursor on."""
 

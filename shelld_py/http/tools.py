@@ -1,16 +1,13 @@
 """Endpoints for the tools of an agent. What they do is in tools/, which is imported when it is first asked for."""
 
-from collections.abc import Mapping
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from shelld_py.computer import Computer
-from shelld_py.errors import InvalidRequest
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import (
     Form,
@@ -18,6 +15,7 @@ from shelld_py.http.negotiation import (
     choice_field,
     duration_field,
     header,
+    json_object,
     query_fields,
     requested_form,
 )
@@ -58,7 +56,8 @@ class ToolEndpoints:
         name = request.path_params["name"]
         self.toolbox.tool(name)
         full = boolean_field("full", fields["full"]) if "full" in fields else False
-        outcome = await self.toolbox.call(name, arguments_of(await request.body()), context)
+        arguments = json_object(await request.body(), "the arguments of the tool by name")
+        outcome = await self.toolbox.call(name, arguments, context)
         if full:
             return json_response(
                 CallAnswer(
@@ -77,14 +76,3 @@ class ToolEndpoints:
             return json_response(outcome.result, headers=headers)
         text = outcome.text.encode("utf-8", "surrogateescape")
         return Response(text, HTTPStatus.OK, headers, "text/plain; charset=utf-8")
-
-
-def arguments_of(body: bytes) -> Mapping[str, object]:
-    """Return the arguments of a call: a JSON object; an empty body is an empty one. Raises `InvalidRequest`."""
-    try:
-        arguments = msgspec.json.decode(body or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
-    if not isinstance(arguments, dict):
-        raise InvalidRequest("The body must be a JSON object: the arguments of the tool by name.")
-    return arguments

@@ -5,6 +5,7 @@ import msgspec
 from shelld_py.engine.news import read_run
 from shelld_py.engine.reading import Reading
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.store import Entry
 from shelld_py.errors import NoRunningCommand
 from shelld_py.models import Command, RunResult, RunStatus, Stream, Streams
@@ -119,7 +120,7 @@ async def shell_write(arguments: ShellWrite, call: Call) -> Outcome:
     entry = call.computer.store.entry(arguments.shell_id)
     run = _running(entry)
     cursor = _result(call, entry).cursor
-    text = arguments.text.encode("utf-8", "surrogateescape")
+    text = input_bytes(arguments.text)
     accepted = await call.computer.shell(run.session_id).write_stdin(text, eof=arguments.eof, offset=None, run=run)
     result = ShellWriteResult(shell_id=run.run_id, accepted=accepted)
     return _about(call, entry, result, "", cursor, f"{counted(len(text), 'byte')} typed")

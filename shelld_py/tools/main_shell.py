@@ -6,6 +6,7 @@ from typing import Final
 from shelld_py.engine.news import start_of_last_line
 from shelld_py.engine.reading import Unfinished, read_output
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import input_bytes
 from shelld_py.engine.shell import Shell
 from shelld_py.engine.store import Entry
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
@@ -60,7 +61,7 @@ async def bash_input(arguments: BashInput, call: Call) -> Outcome:
     if view.run_id != run.run_id:
         view.run_id, view.cursor = run.run_id, 0
     if arguments.text:
-        text = arguments.text.encode("utf-8", "surrogateescape")
+        text = input_bytes(arguments.text)
         await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
     default = _ANSWER_PATIENCE if arguments.text else _PATIENCE
     entry = call.computer.store.entry(run.run_id)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from shelld_py.engine.run import Run
+from shelld_py.engine.script import check_command
 from shelld_py.engine.showing import OutputChoice, with_output
 from shelld_py.engine.store import Entry
 from shelld_py.engine.text import render
@@ -18,9 +19,10 @@ _LAST_BYTES: Final = 4096
 
 
 def needed_command(text: str | None) -> str:
-    """Return a command. Raises `InvalidRequest` for one that is empty."""
+    """Return a command. Raises `InvalidRequest` for one that is empty, or that bash cannot be given."""
     if text is None or not text.strip():
         raise InvalidRequest("The argument 'command' is empty: it must be a command line.", argument="command")
+    check_command(text)
     return text
 
 

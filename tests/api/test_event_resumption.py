@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.text import render
-from shelld_py.http.runs import Ended
-from shelld_py.http.sse import LiveText, follow
+from shelld_py.http.sse import Ended, LiveText, follow
 from shelld_py.models import OutputFormat, Stream
 from tests.api.conftest import Gate
 from tests.api.test_events import EVENTS, server_events, text_of

@@ -144,7 +144,14 @@ def test_half_a_character_is_refused_in_words(speaker: RunningDaemon) -> None:
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    for tool, argument, code in (("shell_status", "shell_id", "run_not_found"), ("bash", "command", "invalid_request")):
+    session = {**ACCEPT, "Mcp-Session-Id": initialized(speaker)}
+    called(speaker, session, "bash", command="cat", timeout_ms=1, restart=True)
+    for tool, argument, code in (
+        ("shell_status", "shell_id", "run_not_found"),
+        ("bash_input", "text", "invalid_request"),
+        ("bash", "command", "invalid_request"),
+        ("run_shell_command", "command", "invalid_request"),
+    ):
         params = {"name": tool, "arguments": {argument: "\ud800"}, "_meta": envelope}
         message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         routing = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool}

@@ -17,7 +17,8 @@ from shelld_py.config import CgroupUse, LimitSettings
 from shelld_py.engine import hierarchies, oom
 from shelld_py.engine.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
 from shelld_py.engine.hierarchies import Place
-from shelld_py.engine.limits import confine, counted_breach, limits_for_cgroups, task_ceiling
+from shelld_py.engine.kernel_limits import confine, limits_for_cgroups
+from shelld_py.engine.limits import counted_breach, task_ceiling
 from shelld_py.engine.spawning import Confinement
 from shelld_py.models import Cause
 from tests import cgroups

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from shelld_py.config import Configuration, Settings, inheritable_environment, load
+from shelld_py.config import Settings
 from shelld_py.errors import ConfigError
+from shelld_py.loading import Configuration, inheritable_environment, load
 
 MIB = 1024 * 1024
 TEXT = "must be text"
@@ -392,7 +393,7 @@ def test_a_mistake_elsewhere_does_not_show_the_key() -> None:
 def test_a_forgotten_key_is_gone_from_the_environment() -> None:
     """Neither /proc/PID/environ nor a child shows the key after `forget_key`."""
     script = (
-        "import os, subprocess; from pathlib import Path; from shelld_py.config import forget_key; forget_key();"
+        "import os, subprocess; from pathlib import Path; from shelld_py.loading import forget_key; forget_key();"
         "print('SHELLD_KEY' in os.environ, Path('/proc/self/environ').read_bytes().count(b'the-secret'),"
         " b'the-secret' in subprocess.check_output(['env']), os.environ['OTHER'])"
     )

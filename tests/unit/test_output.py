@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,40 @@ def test_output_that_comes_after_the_join_does_not_lose_what_was_kept(tmp_path: 
     assert kept_parts(loaded) == before
 
 
+def test_reading_in_a_thread_while_the_writer_goes_on(tmp_path: Path) -> None:
+    """Segments come and go and the writer lets go of its file: a reader gets the right bytes, and never too few."""
+    data = numbered(400_000)
+    log = log_at(tmp_path, 800)
+    faults: list[str] = []
+    over = threading.Event()
+
+    def read_on() -> None:
+        while not over.is_set():
+            for offset in (0, 390, max(0, log.size - 390), max(0, log.size - 90)):
+                size = log.size
+                chunk = log.read(offset, 64)
+                if chunk.data != data[chunk.start : chunk.end] or (offset < size and not chunk.data):
+                    faults.append(f"{offset} of {size}: {chunk}")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    readers = ThreadPoolExecutor(2)
+    try:
+        reading = [readers.submit(read_on) for _ in range(2)]
+        for start in range(0, len(data), 40):
+            log.append(data[start : start + 40])
+            if start % 3 == 0:
+                log.close()
+    finally:
+        over.set()
+        readers.shutdown()
+        sys.setswitchinterval(interval)
+    for each in reading:
+        each.result()
+    assert not faults
+    log.close()
+
+
 def test_other_files_are_no_segments(tmp_path: Path) -> None:
     """A log beside another, with a name that begins alike, is left alone."""
     for name in ("output.log.x.1", "output.logs.1.2", "aoutput.log.1.2", "output.log.1"):
@@ -264,6 +300,40 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
     assert lines[1] == f"{5120 + (1 << 19)} True ((0, 1000),)"
     assert lines[2] == "True True True False"
     assert lines[3] == "the end 2"
+
+
+NO_ROOM_TO_JOIN = """
+import os, resource, sys
+from shelld_py.engine.output import OutputLog
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def content(log):
+    return [log.read(offset, 100) for offset in range(0, 2100, 50)]
+
+log = OutputLog(sys.argv[1], 800).create()
+log.append(b"".join(b"%07d" % number for number in range(300)))
+before = content(log)
+limit(450)
+try:
+    log.join()
+except OSError:
+    print("refused", log.segmented, os.stat(sys.argv[1]).st_size)
+log.close()
+print(content(log) == before)
+print(content(OutputLog.load(sys.argv[1], 800, log.extents)) == before)
+limit(resource.RLIM_INFINITY)
+log.join()
+log.discard_segments()
+print(log.segmented, content(log)[-1] == before[-1], os.stat(sys.argv[1]).st_size == log.kept)
+"""
+
+
+def test_a_disk_without_room_to_join(tmp_path: Path) -> None:
+    """A log that cannot be joined stays as it was, also for those who load it; it can be joined later."""
+    output = subprocess.check_output([sys.executable, "-c", NO_ROOM_TO_JOIN, f"{tmp_path}/output.log"], text=True)
+    assert output.splitlines() == ["refused True 400", "True", "True", "False True True"]
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Reading by cursor: pieces that join to the whole, prompts, limits, characters."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shelld_py.engine.news import read_run
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.reading import Reading, Unfinished, read_output
 from shelld_py.engine.text import LINE_LIMIT, render
@@ -201,4 +203,28 @@ def test_an_endless_line_can_be_followed(directory: Path) -> None:
         seen = position(readings) or seen
         assert log.size - seen <= LINE_LIMIT + 10_000
     assert seen > LINE_LIMIT
+    log.close()
+
+
+def test_a_large_read_lets_others_go_on(directory: Path) -> None:
+    """Megabytes are rendered beside the event loop, which has its turns meanwhile, and they are rendered alike."""
+    data = b"\x1b[32mcoloured\x1b[0m and\rredrawn\n" * 150_000
+    log = new_log(directory, data)
+    turns = 0
+
+    async def go_on() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.001)
+            turns += 1
+
+    async def read() -> Reading:
+        others = asyncio.create_task(go_on())
+        try:
+            return await read_run(None, log, 0, limit=1 << 30)
+        finally:
+            others.cancel()
+
+    assert asyncio.run(read()) == read_output(log, 0, 1 << 30, TEXT, END)
+    assert turns > 5
     log.close()

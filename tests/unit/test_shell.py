@@ -440,6 +440,29 @@ def test_a_program_that_is_no_shell(tmp_path: Path, command: str) -> None:
         in_shell(tmp_path, test, command=command)
 
 
+def test_a_bash_that_dies_as_it_starts(tmp_path: Path) -> None:
+    """Whatever the moment: a shell whose bash is dead does not say that it is ready."""
+    startup = tmp_path / "startup"
+
+    async def test(shell: Shell) -> None:
+        for milliseconds in range(8, 40):
+            startup.write_text(f"(yes & sleep {milliseconds / 1000}; kill -9 $$; kill -9 $!) &\n")
+            try:
+                await shell.recycle()
+            except ShellStartFailed:  # it was too early
+                startup.write_text("")
+                await shell.start(StartupRequest())
+                continue
+            await until(lambda: shell.pid is None)
+            assert shell.state is not READY
+        startup.write_text("")
+        await shell.recycle()
+        assert shell.state is READY
+
+    startup.touch()
+    in_shell(tmp_path, test, command=f"/bin/bash --rcfile {startup}")
+
+
 def test_large_and_binary_output(tmp_path: Path) -> None:
     """Every byte arrives, before the run ends."""
 

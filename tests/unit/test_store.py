@@ -5,6 +5,7 @@ import json
 import logging
 import multiprocessing
 import os
+import resource
 import shutil
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -423,6 +424,51 @@ def test_a_log_that_was_cut_is_whole_again_on_disk(tmp_path: Path) -> None:
             assert not list((tmp_path / "runs/r1").glob("output.log.*"))
 
     in_loop(test)
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Have the kernel refuse to let any file grow beyond `size` bytes for a while."""
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+
+
+def test_a_disk_without_room_to_make_a_log_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is sealed all the same, its output can be read, also by the next daemon, and the fault is logged."""
+    output = b"%07d\n" * 30000 % tuple(range(30000))
+
+    async def test() -> None:
+        with open_store(tmp_path, log_max=80000) as store, files_limited_to(41000):
+            await finished(store, output, "r1")
+            assert store.result(store.entry("r1"), READY).status is RunStatus.COMPLETED
+        with open_store(tmp_path, log_max=80000) as store:
+            log = store.log(store.entry("r1"), Stream.STDOUT)
+            assert log is not None
+            assert log.size == len(output)
+            assert log.read(0, 100).data == output[:100]
+            assert log.read(len(output) - 100, 1000).data == output[-100:]
+
+    with caplog.at_level("ERROR", LOGGER.name):
+        in_loop(test)
+    assert "r1" in caplog.text
+
+
+def test_a_crash_and_a_disk_without_room(tmp_path: Path) -> None:
+    """A daemon that finds a run of a crashed one starts all the same, and shows it as lost with all its output."""
+    output = b"%07d\n" * 30000 % tuple(range(30000))
+    crash(tmp_path, 80000, output)
+    for snapshot in tmp_path.glob("runs/*/snapshot.json"):
+        (snapshot.parent / "snapshot.json.new").mkdir()
+    with files_limited_to(41000), open_store(tmp_path, log_max=80000) as store:
+        entry = store.entry("r1")
+        assert (entry.status, store.result(entry, READY).status) == (RunStatus.LOST, RunStatus.LOST)
+        log = store.log(entry, Stream.STDOUT)
+        assert log is not None
+        assert log.read(len(output) - 100, 1000).data == output[-100:]
 
 
 def test_background_output_after_the_end(tmp_path: Path) -> None:
