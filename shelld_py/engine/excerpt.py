@@ -62,33 +62,43 @@ class SizeCounter:
         return self._size + len(self._renderer.unfinished()[0])
 
 
-def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str) -> Excerpt:
-    """Return what to show of `log`, which renders to `size` characters of text.
+def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str, end: int | None = None) -> Excerpt:
+    """Return what to show of `log` up to the offset `end` (None: all), which renders to `size` characters of text.
 
-    `mark` is the line between the parts, with `{}` for the number of characters that are left out. In raw
-    form bytes that are not UTF-8 become surrogates (PEP 383), and the characters are counted here. Reads
-    the disk: a large log wants a thread.
+    What is written behind `end` meanwhile is not seen, so that text and figures are of one moment. `mark` is the
+    line between the parts, with `{}` for the number of characters that are left out. In raw form bytes that are
+    not UTF-8 become surrogates (PEP 383), and the characters are counted here. Reads the disk: a large log wants
+    a thread.
     """
-    size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form))
+    end = log.size if end is None else end
+    size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form, end=end))
     if cut.maximum == 0 or size <= cut.maximum:
-        return Excerpt("".join(pieces(log, form)), truncated=False, size=size)
-    head = _first(pieces(log, form), cut.begin)
-    tail = _last(log, form, cut.end)
+        return Excerpt("".join(pieces(log, form, end=end)), truncated=False, size=size)
+    head = _first(pieces(log, form, end=end), cut.begin)
+    tail = _last(log, form, cut.end, end)
     separator = "" if not head or head.endswith("\n") else "\n"
     text = f"{head}{separator}{mark.format(size - cut.begin - cut.end)}\n{tail}"
     return Excerpt(text, truncated=True, size=size)
 
 
-def pieces(log: OutputLog, form: OutputFormat, start: int = 0) -> Iterator[str]:
-    """Yield the output from `start` on, in pieces of bounded size."""
+def pieces(log: OutputLog, form: OutputFormat, start: int = 0, end: int | None = None) -> Iterator[str]:
+    """Yield the output from `start` to `end` in pieces of bounded size; without `end`, to where it ends now.
+
+    It has an end also while a command goes on writing faster than anybody reads.
+    """
+    end = log.size if end is None else end
     renderer = TextRenderer() if form is OutputFormat.TEXT else None
     held = b""
-    while (chunk := log.read(start, READ_SIZE)).data:
+    while start < end:
+        chunk = log.read(start, min(READ_SIZE, end - start))
         start = chunk.end
+        kept = chunk.data[: max(0, end - chunk.start)]
+        if not kept:
+            break
         if renderer:
-            yield renderer.feed(chunk.data)
+            yield renderer.feed(kept)
         else:
-            data = held + chunk.data
+            data = held + kept
             boundary = character_boundary(data)
             held = data[boundary:]
             yield data[:boundary].decode("utf-8", "surrogateescape")
@@ -105,18 +115,18 @@ def _first(source: Iterator[str], count: int) -> str:
     return "".join(parts)
 
 
-def _last(log: OutputLog, form: OutputFormat, count: int) -> str:
+def _last(log: OutputLog, form: OutputFormat, count: int, end: int) -> str:
     """Render backwards: ever larger windows from the end, each from the beginning of a line."""
     if count == 0:
         return ""
     window = max(_FIRST_WINDOW, 2 * count)
     while True:
-        start = max(0, log.size - window)
+        start = max(0, end - window)
         if start and form is OutputFormat.TEXT:
             chunk = log.read(start, READ_SIZE)
             start = chunk.start + chunk.data.find(b"\n") + 1
         tail = ""
-        for part in pieces(log, form, start):
+        for part in pieces(log, form, start, end):
             tail = (tail + part)[-count:]
         if len(tail) == count or start == 0:
             return tail

@@ -360,6 +360,8 @@ class Shell:
             bash.on_death = None
             if run:
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
+            else:
+                self._become(ShellState.AVAILABLE)  # no run is to begin in a bash that is ending
             await bash.end()
             if self._driving:
                 await asyncio.wait({self._driving})

@@ -45,12 +45,11 @@ async def with_output(result: RunResult, log_of: LogOf, choice: OutputChoice, wh
     `where` says how all of a stream can be read, by run id: the mark in a cut output tells it.
     """
     sizes = {Stream.STDOUT: result.original_stdout_size, Stream.STDERR: result.original_stderr_size}
-    shown = {}
-    for stream, size in sizes.items():
-        log = log_of(stream)
-        shown[stream] = (
-            await _excerpt(log, size, choice, where(result.run_id, stream)) if log else Excerpt("", False, 0)
-        )
+    logs = {stream: log for stream in sizes if (log := log_of(stream))}
+    ends = {stream: log.size for stream, log in logs.items()}
+    shown = dict.fromkeys(sizes, Excerpt("", False, 0))
+    for stream, log in logs.items():
+        shown[stream] = await _excerpt(log, sizes[stream], ends[stream], choice, where(result.run_id, stream))
     return msgspec.structs.replace(
         result,
         stdout=shown[Stream.STDOUT].text,
@@ -61,8 +60,8 @@ async def with_output(result: RunResult, log_of: LogOf, choice: OutputChoice, wh
     )
 
 
-async def _excerpt(log: OutputLog, size: int, choice: OutputChoice, where: str) -> Excerpt:
+async def _excerpt(log: OutputLog, size: int, end: int, choice: OutputChoice, where: str) -> Excerpt:
     mark = f"... [{{}} characters omitted; the full output: {where}] ..."
-    if log.size > LARGE:
-        return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark)
-    return excerpt(log, size, choice.form, choice.cut, mark)
+    if end > LARGE:
+        return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark, end)
+    return excerpt(log, size, choice.form, choice.cut, mark, end)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -105,29 +105,33 @@ def _streamed(
     result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, notice: str | None
 ) -> Response:
     """Return all of a large output without ever holding all of it: as text, with `notice` if it runs, or as JSON."""
+    logs = {stream: log for stream in Stream if (log := log_of(stream))}
+    ends = {stream: log.size for stream, log in logs.items()}
     if form is OutputFormat.RAW:
-        sizes = {stream: log.size if (log := log_of(stream)) else 0 for stream in Stream}
         result = msgspec.structs.replace(
-            result, original_stdout_size=sizes[Stream.STDOUT], original_stderr_size=sizes[Stream.STDERR]
+            result, original_stdout_size=ends.get(Stream.STDOUT, 0), original_stderr_size=ends.get(Stream.STDERR, 0)
         )
+    outputs = {stream: output_pieces(log, form, ends[stream]) for stream, log in logs.items()}
     if notice is not None:
         headers = {**headers, **_run_headers(result)}
-        body = _text_body(result, log_of, form, notice)
+        body = _text_body(result, outputs, notice)
         return StreamingResponse(body, status, headers, text_type(form))
-    return StreamingResponse(_json_body(result, log_of, form), status, headers, "application/json")
+    return StreamingResponse(_json_body(result, outputs), status, headers, "application/json")
 
 
-async def _text_body(result: RunResult, log_of: LogOf, form: OutputFormat, notice: str) -> AsyncIterator[bytes]:
+async def _text_body(
+    result: RunResult, outputs: Mapping[Stream, AsyncIterator[str]], notice: str
+) -> AsyncIterator[bytes]:
     last = ""
-    for stream in Stream:
-        async for piece in output_pieces(log_of(stream), form):
+    for pieces_of_stream in outputs.values():
+        async for piece in pieces_of_stream:
             yield piece.encode("utf-8", "surrogateescape")
             last = piece or last
     if result.status is RunStatus.RUNNING:
         yield ("" if last.endswith("\n") else "\n").encode() + notice.encode()
 
 
-async def _json_body(result: RunResult, log_of: LogOf, form: OutputFormat) -> AsyncIterator[bytes]:
+async def _json_body(result: RunResult, outputs: Mapping[Stream, AsyncIterator[str]]) -> AsyncIterator[bytes]:
     separator = b"{"
     for name, value in msgspec.structs.asdict(result).items():
         yield separator + msgspec.json.encode(name) + b":"
@@ -136,14 +140,15 @@ async def _json_body(result: RunResult, log_of: LogOf, form: OutputFormat) -> As
             yield msgspec.json.encode(value)
             continue
         yield b'"'
-        async for piece in output_pieces(log_of(Stream(name)), form):
-            yield json.dumps(piece)[1:-1].encode()
+        if Stream(name) in outputs:
+            async for piece in outputs[Stream(name)]:
+                yield json.dumps(piece)[1:-1].encode()
         yield b'"'
     yield b"}"
 
 
-async def output_pieces(log: OutputLog | None, form: OutputFormat, start: int = 0) -> AsyncIterator[str]:
-    """Yield an output in pieces of bounded size; other requests get their turn in between."""
-    for piece in pieces(log, form, start) if log else ():
+async def output_pieces(log: OutputLog, form: OutputFormat, end: int) -> AsyncIterator[str]:
+    """Yield an output up to `end` in pieces of bounded size; other requests get their turn in between."""
+    for piece in pieces(log, form, end=end):
         yield piece
         await asyncio.sleep(0)

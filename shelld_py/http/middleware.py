@@ -11,10 +11,11 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shelld_py.errors import BodyTooLarge, MethodNotAllowed, NotFound, ShelldError
+from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
 from shelld_py.http.negotiation import Form, header, requested_form
 from shelld_py.http.problems import problem_response
 from shelld_py.units import format_size
@@ -142,6 +143,8 @@ def _known_error(error: Exception, scope: Scope) -> ShelldError | None:
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(sorted(_methods(scope)))
         return MethodNotAllowed(f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed)
+    if isinstance(error, ClientDisconnect):
+        return InvalidRequest("The connection ended before the body did.")
     if isinstance(error, HTTPException):
         return NotFound(f"There is no path {scope['path']}.")
     return None

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Final
 from weakref import WeakValueDictionary
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.errors import IdempotencyMismatch, InvalidRequest
@@ -161,11 +162,12 @@ class AnswerRepeats:
 
 
 async def _whole_body(receive: Receive) -> bytes:
+    """Return the body. Raises `ClientDisconnect` where the connection ends before it does."""
     parts: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return b"".join(parts)
+            raise ClientDisconnect
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)

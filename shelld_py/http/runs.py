@@ -227,16 +227,17 @@ async def output_response(request: HttpRequest, computer: Computer, entry: Entry
 
 def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
     """Return all of the output as it looks now, however large."""
-    end = log.size
-    if entry.run and entry.run.running:
-        last_line = read_output(log, max(0, end - 1), 1, form, Unfinished.SHOW).next_cursor
-        end = last_line if form is OutputFormat.RAW else start_of_last_line(log)
+    next_cursor = end = log.size
+    if entry.run and entry.run.running and form is OutputFormat.RAW:
+        next_cursor = end = read_output(log, max(0, end - 4), 4, form, Unfinished.SHOW).next_cursor
+    elif entry.run and entry.run.running:
+        next_cursor = start_of_last_line(log)
 
     async def body() -> AsyncIterator[bytes]:
-        async for piece in output_pieces(log, form):
+        async for piece in output_pieces(log, form, end):
             yield piece.encode("utf-8", "surrogateescape")
 
-    headers = _cursor_headers(entry, end, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
+    headers = _cursor_headers(entry, next_cursor, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
     return StreamingResponse(body(), headers=headers, media_type=text_type(form))
 
 

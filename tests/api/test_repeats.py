@@ -1,11 +1,14 @@
 """Requests that come twice: the caller's run id, and the Idempotency-Key."""
 
+import contextlib
+import http.client
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -183,6 +186,21 @@ def test_repeated_stdin(daemon: RunningDaemon, key: str) -> None:
     assert [answer.text for answer in answers] == ["4"] * 3
     daemon.client.post("/stdin", content="two\n")
     assert "[one][two]" in daemon.finished(run_id)["stdout"]
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_body_that_is_cut_off(daemon: RunningDaemon, key: str, repeatable: bool) -> None:
+    """A request whose connection breaks in the middle of its body does nothing, and is no fault of the daemon."""
+    run_id = daemon.start('read -r a; echo "[$a]"')
+    request_id = f"cut-off-{key}"
+    headers = {"X-Shell-Key": KEY, "X-Request-Id": request_id, "Content-Length": "20"}
+    headers |= {"Idempotency-Key": key} if repeatable else {}
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(daemon.url).netloc)) as connection:
+        connection.request("POST", "/stdin", body=b"rm -rf /\n", headers=headers)
+    line = wait_for(lambda: next((line for line in daemon.log.read_text().splitlines() if request_id in line), None))
+    assert "POST /stdin 400" in line
+    assert daemon.client.post("/stdin", content="whole\n", headers={"Idempotency-Key": key}).text == "6"
+    assert daemon.finished(run_id)["stdout"] == "[whole]\n"
 
 
 def test_replayed_answers_are_whole(daemon: RunningDaemon, key: str) -> None:

@@ -183,6 +183,29 @@ def test_incomplete_character(daemon: RunningDaemon, gate: Gate) -> None:
     assert read(daemon, run_id, cursor=2)["output"] == "世\n"
 
 
+@pytest.mark.parametrize("written", ["a\\xc3", "a\\xe2\\x82", "a\\xf0\\x9f\\x98"])
+def test_whole_raw_output_ends_at_a_character(daemon: RunningDaemon, gate: Gate, written: str) -> None:
+    """A raw read without a cursor holds an incomplete character back too: its cursor lies where its body ends."""
+    run_id = daemon.start(f"printf '{written}'; {gate}")
+    wait_for(lambda: daemon.json("GET", f"/runs/{run_id}")["cursor"] == written.count("\\") + 1)
+    answer = daemon.client.get(f"/runs/{run_id}/output?format=raw", headers=TEXT)
+    assert (answer.content, answer.headers["x-next-cursor"]) == (b"a", "1")
+    gate.open()
+
+
+def test_answers_while_a_command_writes_quickly(daemon: RunningDaemon) -> None:
+    """An answer has the output of one moment, to which its figures belong, however much is written as it is sent."""
+    run_id = daemon.start("yes 0123456")
+    wait_for(lambda: daemon.json("GET", f"/runs/{run_id}")["cursor"] > 2_000_000)
+    whole = daemon.client.get(f"/runs/{run_id}/output?format=raw", headers=TEXT)
+    streamed = daemon.json("GET", f"/runs/{run_id}?max_output=0")
+    shown = daemon.json("GET", f"/runs/{run_id}?max_output=100000000")
+    daemon.client.post("/kill")
+    assert len(whole.content) == int(whole.headers["x-next-cursor"])
+    for result in (streamed, shown):
+        assert len(result["stdout"]) == result["original_stdout_size"] == result["cursor"]
+
+
 def test_waiting_for_output(daemon: RunningDaemon, gate: Gate) -> None:
     """With `wait` a read at the end of what there is comes back as soon as there is more."""
     run_id = daemon.start(f"echo one; {gate}; echo two; sleep 60")

@@ -17,7 +17,7 @@ from shelld_py.engine.run import Run
 from shelld_py.engine.shell import Shell, ShellContext
 from shelld_py.engine.store import RunStore
 from shelld_py.engine.text import render
-from shelld_py.errors import Conflict, InvalidRequest, RunIdConflict, ShellStartFailed, StdinGap
+from shelld_py.errors import Conflict, InvalidRequest, RunIdConflict, ShellNotStarted, ShellStartFailed, StdinGap
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
 
 AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
@@ -385,6 +385,27 @@ def test_recycling_under_a_run(tmp_path: Path) -> None:
         assert not any(processes.still_alive(stat) for stat in below)
         assert output(await ran(shell, "echo ${x-none} $PWD")) == f"none {tmp_path}/work\n"
         assert shell.pid != pid
+
+    in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize("way", ["recycle", "end"])
+def test_no_run_begins_in_a_bash_that_is_ending(tmp_path: Path, way: str) -> None:
+    """While a ready shell is recycled or closed it takes no command, and what comes of that is as asked for."""
+
+    async def test(shell: Shell) -> None:
+        for _ in range(5):
+            ending = asyncio.create_task(shell.recycle() if way == "recycle" else shell.end("The test ended it."))
+            await asyncio.sleep(0)
+            assert not ending.done()
+            while not ending.done():
+                with pytest.raises(ShellNotStarted):
+                    shell.submit(Command(text="echo late"))
+                await asyncio.sleep(0)
+            if way == "end":
+                await shell.start(StartupRequest())
+            assert shell.state is READY
+            assert output(await ran(shell, "echo next")) == "next\n"
 
     in_shell(tmp_path, test)
 
