@@ -7,11 +7,12 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 """
 
 import asyncio
+import contextlib
 import logging
 import shlex
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -84,6 +85,20 @@ class ShellContext:
     store: RunStore
     reaper: Reaper
     logger: logging.Logger
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A run that bash has begun with."""
+
+    run: Run
+    bash: Bash
+    outcome: Coroutine[Any, Any, Outcome]
+    """To be awaited: how bash ended with it."""
+    earlier: list[processes.ProcessStat]
+    """What earlier runs had left behind."""
+    account: Account
+    limit_watch: LimitWatch | None
 
 
 class Shell:
@@ -167,7 +182,7 @@ class Shell:
         self.run = self.last_run = run
         self._become(target)
         self._driving = asyncio.get_running_loop().create_task(
-            self._drive(run, bash, outcome, earlier, account, limit_watch)
+            self._drive(_Started(run, bash, outcome, earlier, account, limit_watch))
         )
         self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         return run
@@ -402,27 +417,52 @@ class Shell:
 
     # --- runs -----------------------------------------------------------------------------------------
 
-    async def _drive(
-        self,
-        run: Run,
-        bash: Bash,
-        awaited: Coroutine[Any, Any, Outcome],
-        earlier: list[processes.ProcessStat],
-        account: Account,
-        limit_watch: LimitWatch | None,
-    ) -> None:
-        """See `run` through to its end, whatever happens: how it ended is `awaited`.
-
-        `earlier` are the processes that earlier runs left behind.
-        """
-        store, loop = self._context.store, asyncio.get_running_loop()
-        self._watch = RunWatch(run, bash, account)
-        first_save = loop.call_later(_FIRST_SAVE, store.publish, run, self.state)
-        limit = self._context.command_lifetime
-        lifetime = loop.call_later(limit, self._lifetime_over, run) if limit else None
-        left: list[processes.ProcessStat] = []
+    async def _drive(self, started: _Started) -> None:
+        """See a run through to its end, whatever happens."""
+        run, bash = started.run, started.bash
+        with self._watched(started):
+            ending, left = await self._ended(started)
+        self._usage = started.account.close(left)
+        run.background_pids = tuple(stat.pid for stat in left)
+        run.working_directory = bash.directory
+        self.run = None
+        if not self._stopping:
+            self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
+        run.finish(ending)
+        if run.ends_shell and not self._stopping:
+            self._context.on_breach(self.session_id)
         try:
-            outcome = await awaited
+            await self._context.store.seal(run, self.state)
+        finally:
+            self._lingering.release_ended(self.state)
+            if left:
+                self._lingering.add(run, left)
+            else:
+                self._context.store.release(run)
+
+    @contextlib.contextmanager
+    def _watched(self, started: _Started) -> Iterator[None]:
+        """Watch a run for as long as this lasts: what it waits for, its limits, its lifetime; and save it soon."""
+        loop, run, limit = asyncio.get_running_loop(), started.run, self._context.command_lifetime
+        timers = [loop.call_later(_FIRST_SAVE, self._context.store.publish, run, self.state)]
+        if limit:
+            timers.append(loop.call_later(limit, self._lifetime_over, run))
+        self._watch = watch = RunWatch(run, started.bash, started.account)
+        try:
+            yield
+        finally:
+            self._watch = None
+            watch.stop()
+            if started.limit_watch:
+                started.limit_watch.stop()
+            for timer in timers:
+                timer.cancel()
+
+    async def _ended(self, started: _Started) -> tuple[Ending, list[processes.ProcessStat]]:
+        """Return how a run ended, when it has, and the processes that it leaves behind. A fault of ours costs bash."""
+        run, bash, account, limit_watch = started.run, started.bash, started.account, started.limit_watch
+        try:
+            outcome = await started.outcome
             processes_left = not outcome.death and bash.has_children()
             breach = limit_watch.last_look(processes_left=processes_left) if limit_watch else None
             if breach and not self._stopping:
@@ -430,7 +470,9 @@ class Shell:
                 self._doom(run, *breach)
             if run.ends_shell:
                 await bash.end()
-            left = [] if bash.death or not bash.has_children() else left_behind(bash.pid, earlier, run.started_at)
+            left = (
+                [] if bash.death or not bash.has_children() else left_behind(bash.pid, started.earlier, run.started_at)
+            )
             ending = judge(
                 outcome,
                 stop=run.stop_reason,
@@ -444,28 +486,9 @@ class Shell:
         except Exception:
             self._context.logger.exception("run %s: a fault of the daemon", run.run_id)
             bash.kill()
-            ending = Ending(RunStatus.LOST, Cause.UNKNOWN, error="A fault of the daemon ended the shell; see its log.")
-        self._watch.stop()
-        if limit_watch:
-            limit_watch.stop()
-        first_save.cancel()
-        if lifetime:
-            lifetime.cancel()
-        self._usage = account.close(left)
-        run.background_pids = tuple(stat.pid for stat in left)
-        run.working_directory = bash.directory
-        self.run = self._watch = None
-        if not self._stopping:
-            self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
-        run.finish(ending)
-        if run.ends_shell and not self._stopping:
-            self._context.on_breach(self.session_id)
-        await store.seal(run, self.state)
-        self._lingering.release_ended(self.state)
-        if left:
-            self._lingering.add(run, left)
-        else:
-            store.release(run)
+            error = "A fault of the daemon ended the shell; see its log."
+            return Ending(RunStatus.LOST, Cause.UNKNOWN, error=error), []
+        return ending, left
 
     def _watched_limits(self, run: Run, bash: Bash, account: Account) -> LimitWatch | None:
         """Begin to watch the limits, where there are any."""
