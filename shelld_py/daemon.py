@@ -66,10 +66,11 @@ class Daemon:
         settings = configuration.settings
         self._settings = settings
         self._logger = logger
+        working_directory = _working_directory(settings)
         self._temporary = None if settings.server.data_directory else tempfile.mkdtemp(prefix="shelld-py-")
         surroundings = Surroundings(
             environment=inheritable_environment(environ),
-            working_directory=str(Path(settings.shell.working_directory or Path.cwd()).absolute()),
+            working_directory=working_directory,
             data_directory=Path(self._temporary or settings.server.data_directory).absolute(),
             open_files=_raise_descriptor_limit(),
             oom_score_adj=oom.adjustment(),
@@ -188,6 +189,15 @@ def _raise_descriptor_limit() -> tuple[int, int]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     return before
+
+
+def _working_directory(settings: Settings) -> str:
+    """Return where shells start. Raises `ConfigError` where the daemon's own directory, the default, is gone."""
+    try:
+        return str(Path(settings.shell.working_directory).absolute())
+    except FileNotFoundError:
+        hint = "start the daemon in one that exists"
+        raise ConfigError(f"shell.working_directory: the directory of the daemon itself is gone: {hint}") from None
 
 
 def _server_config(application: Application, settings: ServerSettings) -> uvicorn.Config:

@@ -470,9 +470,9 @@ class Shell:
                 self._doom(run, *breach)
             if run.ends_shell:
                 await bash.end()
-            left = (
-                [] if bash.death or not bash.has_children() else left_behind(bash.pid, started.earlier, run.started_at)
-            )
+            left = []
+            if not bash.death and bash.has_children():
+                left = left_behind(bash.pid, started.earlier, run.started_at)
             ending = judge(
                 outcome,
                 stop=run.stop_reason,

@@ -91,9 +91,14 @@ class _Sessions:
         self._life: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Make requests possible."""
-        self._life = asyncio.get_running_loop().create_task(self._live())
-        await self._begun.wait()
+        """Make requests possible. Raises what hinders it."""
+        loop = asyncio.get_running_loop()
+        self._life = loop.create_task(self._live())
+        begun = loop.create_task(self._begun.wait())
+        await asyncio.wait({self._life, begun}, return_when=asyncio.FIRST_COMPLETED)
+        if self._life.done():
+            begun.cancel()
+            await self._life
 
     async def end(self) -> None:
         """End every session, and what it still does."""

@@ -195,3 +195,20 @@ def test_help() -> None:
     assert done.returncode == 0
     for word in ("serve", "check-config", "health", "--config", "--version"):
         assert re.search(rf"(?<![\w-]){word}", done.stdout)
+
+
+def test_start_in_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """A daemon whose own directory was removed says so, and leaves no temporary directory."""
+    place, temporary = tmp_path / "gone", tmp_path / "temporary"
+    place.mkdir()
+    temporary.mkdir()
+    command = 'rmdir "$PWD" && exec "$0" -m shelld_py'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable],
+        cwd=place, env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path.cwd())},
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "shell.working_directory: the directory of the daemon itself is gone" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(temporary.iterdir()) == []
