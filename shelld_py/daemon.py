@@ -30,6 +30,7 @@ from shelld_py.engine import oom
 from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
+from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import Configuration, inheritable_environment
@@ -208,7 +209,7 @@ def _server_config(application: Application, settings: ServerSettings) -> uvicor
         lifespan="off",
         ws="wsproto" if settings.socketio else "none",
         ws_max_size=settings.max_body,
-        http="httptools",
+        http=Connection,
         loop="none",
         server_header=False,
         date_header=False,

@@ -50,7 +50,8 @@ from shelld_py.models import (
 from shelld_py.units import format_duration
 
 _KILL_PATIENCE: Final = 2.0
-_STEP_PATIENCE: Final = 0.1
+_FIRST_PAUSE: Final = 0.2
+_SHORTEST_PAUSE: Final = 0.002
 _REMOVAL_PATIENCE: Final = 1.0
 _REMOVAL_PAUSE: Final = 0.002
 _FIRST_SAVE: Final = 0.01
@@ -214,22 +215,28 @@ class Shell:
         await run.wait(self._context.kill_grace)
         if run.running:
             self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
-            run.signals_sent.add(signal.SIGKILL)
-            await self._kill_steps(run, bash)
+            await self._kill_started(run, bash)
         if run.running:
             self._context.logger.warning("run %s: bash does not come back, killing it", run.run_id)
             bash.kill()
             await run.wait(_KILL_PATIENCE)
 
-    async def _kill_steps(self, run: Run, bash: Bash) -> None:
-        """Kill what the run has started, and what bash goes on with when that is dead, for a while."""
+    async def _kill_started(self, run: Run, bash: Bash) -> None:
+        """Kill all that the run has started, and what bash starts next: a list or a loop goes on after a SIGKILL.
+
+        Each pause is half of the one before, so that in the end an interrupt meets what has only just begun, and
+        cannot ignore it yet: that ends a loop.
+        """
         deadline = time.monotonic() + _KILL_PATIENCE
+        pause = _FIRST_PAUSE
         while run.running and time.monotonic() < deadline:
+            run.signals_sent.add(signal.SIGKILL)
             await bash.kill_started([stat.pid for stat in self._lingering.alive()])
-            await run.wait(_STEP_PATIENCE)
+            await run.wait(pause)
             if run.running:
                 await bash.interrupt()
-                await run.wait(_STEP_PATIENCE)
+                await run.wait(pause)
+            pause = max(pause / 2, _SHORTEST_PAUSE)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
         """Type `text` into the terminal of the running command; return the bytes that it accepted in all.

@@ -113,6 +113,27 @@ def test_kill_escalates(impatient_daemon: RunningDaemon, command: str) -> None:
     assert daemon.run("trap - INT; echo $V")["stdout"] == "kept\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(trap '' INT; sleep 67); (trap '' INT; sleep 68); true",
+        "(trap '' INT; sleep 67) || (trap '' INT; sleep 68)",
+        "trap '' INT; for i in 1 2; do sleep 67; done",
+    ],
+)
+def test_kill_of_a_list_that_goes_on(impatient_daemon: RunningDaemon, command: str) -> None:
+    """What bash starts when a command of a list was killed is killed as well; the shell survives with its state."""
+    daemon = impatient_daemon
+    daemon.run("V=kept")
+    run_id = daemon.start(command)
+    wait_for(lambda: processes_with("sleep\x0067"))
+    killed = daemon.json("POST", "/kill")
+    assert (killed["state"], killed["killed"], killed["survivors"]) == ("ready", True, [])
+    assert daemon.finished(run_id)["status"] == "killed"
+    assert processes_with("sleep\x0067") + processes_with("sleep\x0068") == []
+    assert daemon.run("trap - INT; echo $V")["stdout"] == "kept\n"
+
+
 def test_unkillable_bash_is_killed_itself(impatient_daemon: RunningDaemon) -> None:
     """Where bash itself does not come back, it is killed: the shell is unrecoverable, and the run is answered."""
     daemon = impatient_daemon

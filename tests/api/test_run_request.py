@@ -1,16 +1,19 @@
 """What a request for a run may say: every field in both forms, every limit, everything malformed."""
 
 import os
+import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.api.conftest import Gate
 from tests.api.problems import problem, text_problem
-from tests.daemons import RunningDaemon
+from tests.daemons import KEY, RunningDaemon
 
 FORMS = pytest.mark.parametrize("form", ["json", "raw"])
 
@@ -475,3 +478,20 @@ def test_first_run_of_a_gated_command(daemon: RunningDaemon, gate: Gate) -> None
     assert answer.json()["stdout"] == "early\n"
     gate.open()
     assert daemon.finished(answer.json()["run_id"])["stdout"] == "early\nlate\n"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_offer_of_http2(daemon: RunningDaemon, apart: bool) -> None:
+    """A client that offers HTTP/2 is answered in HTTP/1.1: its body is read, and so are the requests after it."""
+    host, port = urlsplit(daemon.url).netloc.split(":")
+    head = f"POST /run HTTP/1.1\r\nHost: x\r\nX-Shell-Key: {KEY}\r\nContent-Length: 7\r\n"
+    offer = head + "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    last = head + "Connection: close\r\n\r\necho $X"
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        for part in [offer, "X=first", offer, "X+=next", last] if apart else [f"{offer}X=first{offer}X+=next{last}"]:
+            connection.sendall(part.encode())
+            if apart:
+                time.sleep(0.05)
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 200 OK") == 3, answers
+    assert answers.endswith(b"firstnext\n")
