@@ -15,7 +15,7 @@ _DURATION_UNITS = {
     "m": 60.0,
     "h": 3600.0,
 }
-_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _DURATION_PART = re.compile(rf"({_NUMBER})({'|'.join(_DURATION_UNITS)})")
 _PLAIN_NUMBER = re.compile(_NUMBER)
 
@@ -32,7 +32,7 @@ _SIZE_UNITS = {
     "g": 2**30,
     "gib": 2**30,
 }
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
 _LARGEST_SIZE = 2**62
 LONGEST_DURATION = 10 * 365 * 24 * 3600.0

@@ -158,7 +158,7 @@ def choice_field(name: str, fields: Mapping[str, str], kind: type[_Choice]) -> _
 
 def integer_field(name: str, value: str, least: int) -> int:
     """Return a whole number of at least `least`. Raises `InvalidRequest`."""
-    if not re.fullmatch(r"\d{1,18}", value) or int(value) < least:
+    if not re.fullmatch(r"[0-9]{1,18}", value) or int(value) < least:
         raise InvalidRequest(f"{name} must be a whole number of at least {least}, not {value!r}.")
     return int(value)
 

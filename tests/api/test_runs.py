@@ -269,8 +269,9 @@ def test_dropped_output(start_daemon) -> None:
     assert cursor == size
     assert dropped + shown == size
     assert dropped > 0
-    files = (daemon.data / "runs" / result["run_id"]).iterdir()
-    assert sum(path.stat().st_size for path in files) < 200_000
+    files = daemon.data / "runs" / result["run_id"]
+    wait_for(lambda: {path.name for path in files.iterdir()} == {"output.log", "snapshot.json"})
+    assert sum(path.stat().st_size for path in files.iterdir()) < 200_000
 
 
 def test_cursors_never_become_invalid(start_daemon, gate: Gate) -> None:

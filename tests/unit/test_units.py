@@ -36,7 +36,8 @@ def test_durations_that_are_read(written: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "s", "5x", "5 m", "1h 30m", "-5s", "5d", "1,5s", "1e3", "nan", "inf", "5s!", "5S"]
+    "written",
+    ["", "s", "5x", "5 m", "1h 30m", "-5s", "5d", "1,5s", "1e3", "nan", "inf", "5s!", "5S", "\u0665s"],
 )
 def test_durations_in_another_form_are_refused(written: str) -> None:
     """The message quotes what was written and shows the right forms."""
