@@ -6,13 +6,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shelld_py.engine.excerpt import READ_SIZE
 from shelld_py.engine.output import OutputLog
 from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, render
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
+_EVENT_SIZE: Final = 32 * 1024
+"""Bytes of output that one event carries at the most: each client that reads slowly has one in memory."""
 
 
 def event(name: str, data: object, event_id: str | None = None) -> bytes:
@@ -103,7 +104,7 @@ class _Follower:
     def news(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
         events = b""
-        chunk = self._log.read(self._cursor, READ_SIZE)
+        chunk = self._log.read(self._cursor, _EVENT_SIZE)
         if chunk.dropped:
             gap = GapEvent(stream=self._stream, cursor=self._cursor, dropped=chunk.dropped)
             events += event("gap", gap, str(chunk.start))
