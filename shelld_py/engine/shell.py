@@ -24,6 +24,7 @@ from shelld_py.engine.accounting import Account
 from shelld_py.engine.bash import Bash, Outcome
 from shelld_py.engine.cgroups import ShellCgroup
 from shelld_py.engine.endings import after_kernel_kills, judge
+from shelld_py.engine.ladder import bring_to_end
 from shelld_py.engine.limits import LimitWatch, limited, process_ceiling
 from shelld_py.engine.lingering import Lingering, left_behind
 from shelld_py.engine.oom import KillCounter
@@ -49,9 +50,6 @@ from shelld_py.models import (
 )
 from shelld_py.units import format_duration
 
-_KILL_PATIENCE: Final = 2.0
-_FIRST_PAUSE: Final = 0.2
-_SHORTEST_PAUSE: Final = 0.002
 _REMOVAL_PATIENCE: Final = 1.0
 _REMOVAL_PAUSE: Final = 0.002
 _FIRST_SAVE: Final = 0.01
@@ -198,45 +196,11 @@ class Shell:
         if current is None or bash is None or (run is not None and run is not current):
             return KillResult(state=self.state, run=None, killed=False, survivors=())
         if number is None:
-            await self.stop_run(current, RunStatus.KILLED, Cause.KILLED, "Killed by request.")
+            await self._bring_to_end(current, bash, Cause.KILLED, "Killed by request.")
             return KillResult(state=self.state, run=current.run_id, killed=True, survivors=current.background_pids)
         current.signals_sent.add(number)
         sent = await bash.signal(number)
         return KillResult(state=self.state, run=current.run_id, killed=sent, survivors=())
-
-    async def stop_run(self, run: Run, status: RunStatus, cause: Cause, error: str) -> None:
-        """Interrupt the run; after the grace period kill all that it started; at last kill bash itself."""
-        bash = self._bash
-        if bash is None or not run.running:
-            return
-        run.stop_reason = run.stop_reason or (status, cause, error)
-        run.signals_sent.add(signal.SIGINT)
-        await bash.interrupt()
-        await run.wait(self._context.kill_grace)
-        if run.running:
-            self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
-            await self._kill_started(run, bash)
-        if run.running:
-            self._context.logger.warning("run %s: bash does not come back, killing it", run.run_id)
-            bash.kill()
-            await run.wait(_KILL_PATIENCE)
-
-    async def _kill_started(self, run: Run, bash: Bash) -> None:
-        """Kill all that the run has started, and what bash starts next: a list or a loop goes on after a SIGKILL.
-
-        Each pause is half of the one before, so that in the end an interrupt meets what has only just begun, and
-        cannot ignore it yet: that ends a loop.
-        """
-        deadline = time.monotonic() + _KILL_PATIENCE
-        pause = _FIRST_PAUSE
-        while run.running and time.monotonic() < deadline:
-            run.signals_sent.add(signal.SIGKILL)
-            await bash.kill_started([stat.pid for stat in self._lingering.alive()])
-            await run.wait(pause)
-            if run.running:
-                await bash.interrupt()
-                await run.wait(pause)
-            pause = max(pause / 2, _SHORTEST_PAUSE)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
         """Type `text` into the terminal of the running command; return the bytes that it accepted in all.
@@ -453,7 +417,7 @@ class Shell:
         loop, run, limit = asyncio.get_running_loop(), started.run, self._context.command_lifetime
         timers = [loop.call_later(_FIRST_SAVE, self._context.store.publish, run, self.state)]
         if limit:
-            timers.append(loop.call_later(limit, self._lifetime_over, run))
+            timers.append(loop.call_later(limit, self._lifetime_over, run, started.bash))
         self._watch = watch = RunWatch(run, started.bash, started.account)
         try:
             yield
@@ -517,12 +481,25 @@ class Shell:
         run.ends_shell = True
         self._context.logger.warning("shell %s: %s", self.session_id, breach)
 
-    def _lifetime_over(self, run: Run) -> None:
+    async def _bring_to_end(self, run: Run, bash: Bash, cause: Cause, error: str) -> None:
+        """End the run by force, and say why."""
+        if not run.running:
+            return
+        run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, error)
+        await bring_to_end(
+            run,
+            bash,
+            grace=self._context.kill_grace,
+            spared=lambda: [stat.pid for stat in self._lingering.alive()],
+            logger=self._context.logger,
+        )
+
+    def _lifetime_over(self, run: Run, bash: Bash) -> None:
         """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""
         limit = format_duration(self._context.command_lifetime)
         error = f"Killed: it ran longer than timeout.command_lifetime, which is {limit}."
         run.ends_shell = True
-        task = asyncio.get_running_loop().create_task(self.stop_run(run, RunStatus.KILLED, Cause.LIFETIME, error))
+        task = asyncio.get_running_loop().create_task(self._bring_to_end(run, bash, Cause.LIFETIME, error))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
 
