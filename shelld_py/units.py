@@ -81,7 +81,8 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     text = (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes else "")
-    return text + (f"{rest:g}s" if rest or not text else "")
+    written = f"{rest:.6f}".rstrip("0").rstrip(".")
+    return text + (f"{written}s" if written != "0" or not text else "")
 
 
 def parse_size(value: object) -> int:

@@ -4,9 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-from tests.daemons import RunningDaemon, running_daemon
+from tests.daemons import LONG, RunningDaemon, running_daemon
+
+# A change is judged by the same examples each time; new ones are looked for where there is time.
+hypothesis.settings.register_profile("steady", derandomize=True)
+hypothesis.settings.load_profile("default" if LONG else "steady")
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,9 @@ def test_durations_outside_of_the_range_are_refused(written: object) -> None:
         (5400, "1h30m"),
         (3661, "1h1m1s"),
         (86400, "24h"),
+        (90900.0000225, "25h15m0.000022s"),
+        (60.0000000001, "1m"),
+        (123456.789, "34h17m36.789s"),
     ],
 )
 def test_durations_are_written_for_people(seconds: float, written: str) -> None:
