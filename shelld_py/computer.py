@@ -18,17 +18,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from shelld_py.config import Settings
-from shelld_py.engine import oom
-from shelld_py.engine.kernel_limits import KernelLimits
-from shelld_py.engine.reaper import Reaper
-from shelld_py.engine.run import Run
-from shelld_py.engine.sessions import Sessions
-from shelld_py.engine.shell import Shell, ShellContext
-from shelld_py.engine.states import MESSAGES, Event, transition
-from shelld_py.engine.store import Entry, RunStore
 from shelld_py.errors import ShellAlreadyStarted, ShuttingDown
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
+from shelld_py.linux import oom
+from shelld_py.linux.orphans import Reaper
 from shelld_py.metadata import (
     Metadata,
     cpu_variables,
@@ -40,6 +34,12 @@ from shelld_py.metadata import (
     user_name,
 )
 from shelld_py.models import ActiveRun, Command, KillResult, ShellState, ShellStatus, StartupRequest
+from shelld_py.shells.kernel_limits import KernelLimits
+from shelld_py.shells.registry import Sessions
+from shelld_py.shells.run import Run
+from shelld_py.shells.shell import Shell, ShellContext
+from shelld_py.shells.states import MESSAGES, Event, transition
+from shelld_py.shells.store import Entry, RunStore
 from shelld_py.version import __version__
 
 T = TypeVar("T")

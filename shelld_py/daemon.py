@@ -26,13 +26,13 @@ import uvloop
 
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
-from shelld_py.engine import oom
-from shelld_py.engine.processes import become_subreaper
 from shelld_py.errors import ConfigError, ShuttingDown
 from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
+from shelld_py.linux import oom
+from shelld_py.linux.processes import become_subreaper
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 

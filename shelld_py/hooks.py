@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Final
 
 from shelld_py.config import HookSettings
-from shelld_py.engine.oom import set_adjustment
-from shelld_py.engine.processes import default_signals
-from shelld_py.engine.reaper import Reaper
+from shelld_py.linux.oom import set_adjustment
+from shelld_py.linux.orphans import Reaper
+from shelld_py.linux.processes import default_signals
 
 _MOST_OUTPUT: Final = 8192
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from shelld_py import models
 from shelld_py.config import LimitSettings, TimeoutSettings
-from shelld_py.engine import hierarchies
+from shelld_py.linux import cgroup_paths
 
 _MEBIBYTE: Final = 1024 * 1024
 _VERSION_TIMEOUT: Final = 5.0
@@ -86,12 +86,12 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def usable_cpus(proc: Path = hierarchies.PROC_SELF) -> float:
+def usable_cpus(proc: Path = cgroup_paths.PROC_SELF) -> float:
     """Return how many CPUs can be used at once: those allowed (sched_setaffinity(2)), cut to the cgroups' quotas."""
     cpus = float(len(os.sched_getaffinity(0)))
     places = (
-        (hierarchies.unified(proc), ("cpu.max",)),
-        (hierarchies.version_1("cpu", proc), ("cpu.cfs_quota_us", "cpu.cfs_period_us")),
+        (cgroup_paths.unified(proc), ("cpu.max",)),
+        (cgroup_paths.version_1("cpu", proc), ("cpu.cfs_quota_us", "cpu.cfs_period_us")),
     )
     for place, names in places:
         for directory in place.upwards() if place else ():
@@ -111,14 +111,14 @@ def cpu_variables(cpus: float) -> dict[str, str]:
     return dict.fromkeys(_CPU_VARIABLES, str(max(1, math.ceil(cpus))))
 
 
-def usable_memory_mb(proc: Path = hierarchies.PROC_SELF) -> float:
+def usable_memory_mb(proc: Path = cgroup_paths.PROC_SELF) -> float:
     """Return the memory that can be used, in MiB: that of the machine, cut to the cgroups' limits."""
     import psutil
 
     total: int = psutil.virtual_memory().total
     places = (
-        (hierarchies.unified(proc), "memory.max"),
-        (hierarchies.version_1("memory", proc), "memory.limit_in_bytes"),
+        (cgroup_paths.unified(proc), "memory.max"),
+        (cgroup_paths.version_1("memory", proc), "memory.limit_in_bytes"),
     )
     for place, name in places:
         for directory in place.upwards() if place else ():

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from shelld_py.engine import hierarchies
-from shelld_py.engine.cgroups import pids_in
+from shelld_py.linux import cgroup_paths
+from shelld_py.linux.cgroups import pids_in
 
 
 def hierarchy() -> Path | None:
     """Return this process's cgroup of version 2 where cgroups can be made below it."""
-    place = hierarchies.unified()
+    place = cgroup_paths.unified()
     if place is None or not os.access(place.directory / "cgroup.procs", os.W_OK):
         return None
     probe = place.directory / f"probe-{secrets.token_hex(4)}"
@@ -82,7 +82,7 @@ def inside(directory: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def half_a_cpu() -> Iterator[None]:
     """Have processes that are started meanwhile begin with a quota of half a CPU, in whichever version there is."""
-    place = hierarchies.version_1("cpu")
+    place = cgroup_paths.version_1("cpu")
     if place is None or os.getuid():
         with cgroup("cpu") as made:
             (made / "cpu.max").write_text("50000 100000")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from shelld_py.engine.processes import descendants, process_stat
+from shelld_py.linux.processes import descendants, process_stat
 
 LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
 """Whether tests with random or many inputs take minutes rather than seconds."""

@@ -19,12 +19,12 @@ from starlette.routing import Route
 from shelld_py import errors
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
-from shelld_py.engine.states import diagram
 from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
+from shelld_py.shells.states import diagram
 from tests.daemons import RunningDaemon
 
 ROOT = Path(__file__).parent.parent
@@ -122,11 +122,9 @@ def test_the_state_diagram_is_made_from_the_table() -> None:
     assert f"```mermaid\n{diagram()}\n```" in _read("docs/architecture.md")
 
 
-def test_every_file_of_the_package_is_in_the_architecture() -> None:
-    text = _read("docs/architecture.md")
-    files = [path.relative_to(ROOT / "shelld_py").as_posix() for path in (ROOT / "shelld_py").rglob("*.py")]
-    rooms = [name for name in files if not name.endswith("__init__.py")]
-    assert sorted(name for name in rooms if f"`{name}`" not in text) == []
+def test_every_file_says_in_its_first_line_what_it_is_for() -> None:
+    files = sorted((ROOT / "shelld_py").rglob("*.py"))
+    assert [path.name for path in files if not re.match(r'r?"""\S.*\w', path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

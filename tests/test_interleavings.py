@@ -3,7 +3,7 @@
 Clients start commands, wait too briefly, read by cursor, type, kill, recycle and break their connections off, in
 three shells at once. Whatever they do: each run has written exactly what its command writes (a beginning of it,
 where it was killed), nothing is lost, doubled or given to another run; reads by cursor join to the whole in every
-form; and the states are those of the table in engine/states.py.
+form; and the states are those of the table in shells/states.py.
 
 The default profile does the same every time and takes seconds. SHELLD_TEST_LONG=1 takes minutes and is random.
 """
@@ -23,8 +23,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.states import TABLE, Event
 from shelld_py.models import ShellState
+from shelld_py.shells.states import TABLE, Event
 from tests.daemons import KEY, LONG, RunningDaemon, alive, running_daemon, wait_for
 
 SHELLS = 3

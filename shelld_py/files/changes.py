@@ -11,7 +11,6 @@ import os
 from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText
 from shelld_py.files.diff import unified_diff
 from shelld_py.files.history import Backup, Fingerprint, History, LinkBackup
-from shelld_py.files.kernel import rename_without_replacing
 from shelld_py.files.mismatch import text_not_found, unexpected_count
 from shelld_py.files.models import (
     ChangeRequest,
@@ -43,6 +42,7 @@ from shelld_py.files.storage import (
     sync_directory,
 )
 from shelld_py.files.text_file import Text, fitting_replacement, inserted
+from shelld_py.linux.syscalls import rename_without_replacing
 
 
 class Changes:

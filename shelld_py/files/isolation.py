@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 import anyio
 
-from shelld_py.files.kernel import die_with_parent
+from shelld_py.linux.syscalls import die_with_parent
 
 T = TypeVar("T")
 

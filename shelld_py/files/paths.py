@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, PathNotAllowed
-from shelld_py.files.kernel import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, has_openat2, openat2
+from shelld_py.linux.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, has_openat2, openat2
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAXIMUM_LINKS = 40

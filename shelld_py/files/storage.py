@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from shelld_py.errors import FileChanged, NotAFile, PermissionDenied
-from shelld_py.files.kernel import rename_without_replacing
+from shelld_py.linux.syscalls import rename_without_replacing
 
 CHUNK = 1 << 20
 """Bytes read at once."""

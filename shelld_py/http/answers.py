@@ -10,10 +10,10 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from shelld_py.engine.excerpt import pieces
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.showing import LARGE, LogOf, OutputChoice, with_output
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.output.excerpt import pieces
+from shelld_py.output.log import OutputLog
+from shelld_py.output.showing import LARGE, LogOf, OutputChoice, with_output
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."

@@ -23,7 +23,6 @@ from shelld_py.errors import NotFound, ShelldError, ShuttingDown
 from shelld_py.http.events import EventEndpoints
 from shelld_py.http.files import FileEndpoints
 from shelld_py.http.keylock import KeyHolder, KeyLock, checked_key
-from shelld_py.http.mcp import METHODS, McpEndpoint
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
 from shelld_py.http.problems import problem_response
 from shelld_py.http.repeats import AnswerRepeats, Repeats
@@ -32,6 +31,7 @@ from shelld_py.http.sessions import SessionEndpoints
 from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
 from shelld_py.http.tools import ToolEndpoints
 from shelld_py.idle import IdleTimer
+from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
     from shelld_py.http.socketio import SocketEvents
@@ -127,7 +127,7 @@ class Application:
 
         tools = ToolEndpoints(computer)
         self._socket_events = self._served_events(tools) if computer.settings.server.socketio else None
-        self._mcp = McpEndpoint(computer, tools, logger) if computer.settings.server.mcp else None
+        self._mcp = McpEndpoint(computer, lambda: tools.toolbox, logger) if computer.settings.server.mcp else None
 
         def reset() -> None:
             keys.forget()

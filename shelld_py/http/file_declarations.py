@@ -17,8 +17,8 @@ from shelld_py.files import (
     UndoResult,
     ViewResult,
 )
+from shelld_py.http.endpoint import BYTES, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.files import FILE_REQUESTS
-from shelld_py.http.operation import BYTES, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.parameters import RawFileQuery
 
 _OK: Final = HTTPStatus.OK

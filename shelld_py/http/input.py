@@ -5,7 +5,7 @@ import signal
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from shelld_py.engine.script import check_encodable
+from shelld_py.bash.command import check_encodable
 from shelld_py.errors import InvalidRequest
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import Form, convert_fields, is_json, json_body, query_fields, requested_form

@@ -25,7 +25,7 @@ from shelld_py.errors import (
     ShelldError,
     ShuttingDown,
 )
-from shelld_py.http.operation import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
 from shelld_py.http.operations import OPERATIONS, OTHER_PROTOCOLS
 from shelld_py.http.problems import PROBLEM_TYPE
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from shelld_py import errors, models
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.file_declarations import FILE_OPERATIONS
-from shelld_py.http.operation import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.parameters import (
     OutputQuery,
     ResultQuery,

@@ -10,14 +10,8 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
+from shelld_py.bash.command import input_bytes
 from shelld_py.computer import Computer
-from shelld_py.engine.news import DEFAULT_LIMIT, read_run, start_of_last_line
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.reading import Reading, Unfinished, read_output
-from shelld_py.engine.run import Run
-from shelld_py.engine.script import input_bytes
-from shelld_py.engine.showing import OutputChoice
-from shelld_py.engine.store import Entry
 from shelld_py.errors import NoRunningCommand, RunNotFound
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
@@ -43,6 +37,12 @@ from shelld_py.models import (
     Stream,
     WaitResult,
 )
+from shelld_py.output.log import OutputLog
+from shelld_py.output.reading import Reading, Unfinished, read_output
+from shelld_py.output.showing import OutputChoice
+from shelld_py.shells.news import DEFAULT_LIMIT, read_run, start_of_last_line
+from shelld_py.shells.run import Run
+from shelld_py.shells.store import Entry
 
 
 class RunEndpoints:

@@ -7,11 +7,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from shelld_py.computer import Computer
-from shelld_py.engine.shell import Shell
 from shelld_py.http.answers import json_response
 from shelld_py.http.negotiation import json_body, query_fields
 from shelld_py.idle import IdleTimer
 from shelld_py.models import SessionReference, SessionStatus, StartupRequest, utc_timestamp
+from shelld_py.shells.shell import Shell
 
 
 class SessionEndpoints:

@@ -8,12 +8,8 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from shelld_py.bash.command import input_bytes
 from shelld_py.computer import Computer
-from shelld_py.engine.run import Run
-from shelld_py.engine.script import input_bytes
-from shelld_py.engine.shell import Shell
-from shelld_py.engine.showing import OutputChoice
-from shelld_py.engine.store import Entry, fingerprint
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
 from shelld_py.http.answers import json_response, result_of_events, run_response
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
@@ -49,6 +45,10 @@ from shelld_py.models import (
     Stream,
     Streams,
 )
+from shelld_py.output.showing import OutputChoice
+from shelld_py.shells.run import Run
+from shelld_py.shells.shell import Shell
+from shelld_py.shells.store import Entry, fingerprint
 
 TEXT_PATHS: Final = frozenset(
     {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}

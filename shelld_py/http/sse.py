@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, render
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
+from shelld_py.output.log import OutputLog
+from shelld_py.output.text import LINE_LIMIT, TextRenderer, character_boundary, render
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}

@@ -5,8 +5,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from shelld_py import errors
+from shelld_py.http.endpoint import JSON, TEXT, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.file_declarations import EDIT, READ, SEARCH
-from shelld_py.http.operation import JSON, TEXT, Answer, Body, Header, Operation, Tag, json_answer
 from shelld_py.http.parameters import CallQuery, ToolsQuery
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess
 

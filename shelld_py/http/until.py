@@ -1,6 +1,6 @@
 """Requests that wait for conditions: what they ask for, and a wait that ends when its client goes away.
 
-What the conditions mean is the engine's: engine/until.py.
+What the conditions mean is the engine's: shells/conditions.py.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from typing import TypeVar
 from starlette.requests import Request as HttpRequest
 
 from shelld_py.computer import Computer
-from shelld_py.engine.store import Entry
-from shelld_py.engine.until import Condition, Reader, Until
 from shelld_py.models import Stream
+from shelld_py.shells.conditions import Condition, Reader, Until
+from shelld_py.shells.store import Entry
 
 _T = TypeVar("_T")
 

@@ -4,8 +4,8 @@ import secrets
 import shlex
 from typing import Final
 
-from shelld_py.engine.run import Run
 from shelld_py.models import Command, RunResult, RunStatus, StartupRequest, Streams
+from shelld_py.shells.run import Run
 from shelld_py.tools.models import (
     CloseSession,
     ExecuteCommand,

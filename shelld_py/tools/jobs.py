@@ -2,13 +2,13 @@
 
 import msgspec
 
-from shelld_py.engine.news import read_run
-from shelld_py.engine.reading import Reading
-from shelld_py.engine.run import Run
-from shelld_py.engine.script import input_bytes
-from shelld_py.engine.store import Entry
+from shelld_py.bash.command import input_bytes
 from shelld_py.errors import NoRunningCommand
 from shelld_py.models import Command, RunResult, RunStatus, Stream, Streams
+from shelld_py.output.reading import Reading
+from shelld_py.shells.news import read_run
+from shelld_py.shells.run import Run
+from shelld_py.shells.store import Entry
 from shelld_py.tools.models import (
     DEFAULT_PIECE,
     ShellById,

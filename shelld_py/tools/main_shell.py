@@ -3,14 +3,14 @@
 import asyncio
 from typing import Final
 
-from shelld_py.engine.news import start_of_last_line
-from shelld_py.engine.reading import Unfinished, read_output
-from shelld_py.engine.run import Run
-from shelld_py.engine.script import input_bytes
-from shelld_py.engine.shell import Shell
-from shelld_py.engine.store import Entry
+from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, ShellState, StartupRequest, Stream
+from shelld_py.output.reading import Unfinished, read_output
+from shelld_py.shells.news import start_of_last_line
+from shelld_py.shells.run import Run
+from shelld_py.shells.shell import Shell
+from shelld_py.shells.store import Entry
 from shelld_py.tools.models import DEFAULT_PIECE, Bash, BashInput, BashResult
 from shelld_py.tools.running import failed, needed_command, patience, shown, wait_for_run
 from shelld_py.tools.texts import bash_advice, ending_parts, run_text, seconds_text, with_footer

@@ -6,13 +6,13 @@ import posixpath
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from shelld_py.engine.run import Run
-from shelld_py.engine.script import check_command
-from shelld_py.engine.showing import OutputChoice, with_output
-from shelld_py.engine.store import Entry
-from shelld_py.engine.text import render
+from shelld_py.bash.command import check_command
 from shelld_py.errors import InvalidRequest
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.output.showing import OutputChoice, with_output
+from shelld_py.output.text import render
+from shelld_py.shells.run import Run
+from shelld_py.shells.store import Entry
 from shelld_py.tools.tool import Call, Progress
 
 _LAST_BYTES: Final = 4096

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import render
 from shelld_py.http.sse import Ended, LiveText, follow
 from shelld_py.models import OutputFormat, Stream
+from shelld_py.output.log import OutputLog
+from shelld_py.output.text import render
 from tests.api.conftest import Gate
 from tests.api.test_events import EVENTS, server_events, text_of
 from tests.daemons import RunningDaemon

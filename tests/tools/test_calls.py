@@ -11,7 +11,7 @@ import pytest
 
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import Settings
-from shelld_py.engine import processes
+from shelld_py.linux import processes
 from shelld_py.models import RunStatus, ShellState
 from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.tool import CallContext, Progress

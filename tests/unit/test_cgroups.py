@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from shelld_py.bash.spawning import Confinement
 from shelld_py.config import CgroupUse, LimitSettings
-from shelld_py.engine import hierarchies, oom
-from shelld_py.engine.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
-from shelld_py.engine.hierarchies import Place
-from shelld_py.engine.kernel_limits import confine, limits_for_cgroups
-from shelld_py.engine.limits import counted_breach, task_ceiling
-from shelld_py.engine.spawning import Confinement
+from shelld_py.linux import cgroup_paths, oom
+from shelld_py.linux.cgroup_paths import Place
+from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
 from shelld_py.models import Cause
+from shelld_py.shells.kernel_limits import confine, limits_for_cgroups
+from shelld_py.shells.limits import counted_breach, task_ceiling
 from tests import cgroups
 from tests.daemons import wait_for
 
@@ -60,23 +60,23 @@ def proc(directory: Path, cgroup: str, mountinfo: str) -> Path:
     ],
 )
 def test_where_the_cgroup_of_version_2_is(tmp_path: Path, cgroup: str, mountinfo: str, directory: str | None) -> None:
-    place = hierarchies.unified(proc(tmp_path, cgroup, mountinfo))
+    place = cgroup_paths.unified(proc(tmp_path, cgroup, mountinfo))
     assert (str(place.directory) if place else None) == directory
 
 
 def test_where_the_cgroups_of_version_1_are(tmp_path: Path) -> None:
     """Each controller has a hierarchy, possibly with others."""
     files = proc(tmp_path, "4:memory:/m/n\n3:cpu,cpuacct:/c\n0::/", HYBRID)
-    memory, cpu = hierarchies.version_1("memory", files), hierarchies.version_1("cpu", files)
+    memory, cpu = cgroup_paths.version_1("memory", files), cgroup_paths.version_1("cpu", files)
     assert memory is not None
     assert cpu is not None
     assert [str(path) for path in memory.upwards()] == [f"/sys/fs/cgroup/memory{part}" for part in ("/m/n", "/m", "")]
     assert str(cpu.directory) == "/sys/fs/cgroup/cpu,cpuacct/c"
-    assert hierarchies.version_1("pids", files) is None
+    assert cgroup_paths.version_1("pids", files) is None
 
 
 def test_a_system_without_cgroups(tmp_path: Path) -> None:
-    assert hierarchies.unified(tmp_path) is None
+    assert cgroup_paths.unified(tmp_path) is None
     assert oom.KillCounter(tmp_path).count() is None
     with pytest.raises(CgroupsUnavailable, match="no hierarchy of version 2"):
         Cgroups.take(None, LOGGER)
@@ -263,7 +263,7 @@ def test_company_in_our_own_cgroup() -> None:
 def test_lowering_takes_a_privilege() -> None:
     """Who may not be killed later stays as he is; who may be killed earlier is."""
     program = (
-        "import ctypes, os; from shelld_py.engine import oom; before = oom.adjustment(); os.setgid(65534);"
+        "import ctypes, os; from shelld_py.linux import oom; before = oom.adjustment(); os.setgid(65534);"
         "os.setuid(65534); ctypes.CDLL(None).prctl(4, 1, 0, 0, 0);"  # PR_SET_DUMPABLE: else /proc/self is root's
         "print(oom.lower(before), oom.adjustment() == before, "
         "oom.set_adjustment(oom.raised(before)), oom.adjustment() == min(1000, before + 500))"

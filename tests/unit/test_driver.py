@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.driver import Report, ReportKind, ReportParser, sets_exit_trap
+from shelld_py.bash.driver import Report, ReportKind, ReportParser, sets_exit_trap
 
 TAG = "0123456789abcdef"
 TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12)

@@ -4,10 +4,10 @@ import signal
 
 import pytest
 
-from shelld_py.engine.bash import Death, Outcome
-from shelld_py.engine.endings import after_kernel_kills, judge
-from shelld_py.engine.run import Ending
+from shelld_py.bash.process import Death, Outcome
 from shelld_py.models import Cause, RunStatus
+from shelld_py.shells.endings import after_kernel_kills, judge
+from shelld_py.shells.run import Ending
 
 COMPLETED, KILLED, LOST = RunStatus.COMPLETED, RunStatus.KILLED, RunStatus.LOST
 STOP = (RunStatus.KILLED, Cause.LIFETIME, "It took too long.")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.excerpt import Cut, Excerpt, SizeCounter, excerpt, pieces
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.text import render
 from shelld_py.models import OutputFormat
+from shelld_py.output.excerpt import Cut, Excerpt, SizeCounter, excerpt, pieces
+from shelld_py.output.log import OutputLog
+from shelld_py.output.text import render
 from tests.unit.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from shelld_py.config import HookSettings
-from shelld_py.engine import processes
-from shelld_py.engine.reaper import Reaper
 from shelld_py.hooks import HookName, Hooks
+from shelld_py.linux import processes
+from shelld_py.linux.orphans import Reaper
 from tests.daemons import wait_for
 
 LOGGER = logging.getLogger("tests.unit.hooks")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelld_py.engine.matcher import LineSearch, answer_all, compiled
-from shelld_py.engine.text import render
+from shelld_py.output.line_search_process import LineSearch, answer_all, compiled
+from shelld_py.output.text import render
 
 PATTERNS = ["^$", "^ab", "b.$", "é", "x$", "a a"]
 PIECES = st.lists(st.text(alphabet="abé \n\r", max_size=6).map(str.encode), max_size=8)

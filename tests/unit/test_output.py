@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.output import Chunk, OutputLog
+from shelld_py.output.log import Chunk, OutputLog
 
 LARGE = 1024 * 1024
 
@@ -270,7 +270,7 @@ def test_files_that_vanish_give_nothing(tmp_path: Path) -> None:
 
 FULL = """
 import os, resource, sys
-from shelld_py.engine.output import OutputLog
+from shelld_py.output.log import OutputLog
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -304,7 +304,7 @@ def test_a_disk_that_refuses(tmp_path: Path) -> None:
 
 NO_ROOM_TO_JOIN = """
 import os, resource, sys
-from shelld_py.engine.output import OutputLog
+from shelld_py.output.log import OutputLog
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

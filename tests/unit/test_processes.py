@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from shelld_py.engine import processes
-from shelld_py.engine.reaper import Reaper
+from shelld_py.linux import processes
+from shelld_py.linux.orphans import Reaper
 from tests.daemons import wait_for
 
 PROGRAM = "sleep"
@@ -253,7 +253,7 @@ def test_signals_are_reset_for_children() -> None:
 def test_a_child_dies_with_its_parent() -> None:
     """`die_with_parent` leaves nothing behind when the daemon is killed."""
     script = (
-        "import subprocess, sys, time; from shelld_py.engine.processes import die_with_parent\n"
+        "import subprocess, sys, time; from shelld_py.linux.processes import die_with_parent\n"
         "child = subprocess.Popen(['sleep', '60'], preexec_fn=die_with_parent, stdout=subprocess.DEVNULL)\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)"

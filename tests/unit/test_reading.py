@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.news import read_run
-from shelld_py.engine.output import OutputLog
-from shelld_py.engine.reading import Reading, Unfinished, read_output
-from shelld_py.engine.text import LINE_LIMIT, render
 from shelld_py.models import OutputFormat
+from shelld_py.output.log import OutputLog
+from shelld_py.output.reading import Reading, Unfinished, read_output
+from shelld_py.output.text import LINE_LIMIT, render
+from shelld_py.shells.news import read_run
 from tests.unit.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from shelld_py.config import LimitSettings, OnExit, OutputSettings, ShellSettings
-from shelld_py.engine import processes
-from shelld_py.engine.reaper import Reaper
-from shelld_py.engine.run import Run
-from shelld_py.engine.shell import Shell, ShellContext
-from shelld_py.engine.store import RunStore
-from shelld_py.engine.text import render
 from shelld_py.errors import Conflict, InvalidRequest, RunIdConflict, ShellNotStarted, ShellStartFailed, StdinGap
+from shelld_py.linux import processes
+from shelld_py.linux.orphans import Reaper
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
+from shelld_py.output.text import render
+from shelld_py.shells.run import Run
+from shelld_py.shells.shell import Shell, ShellContext
+from shelld_py.shells.store import RunStore
 
 AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
 LOGGER = logging.getLogger("tests.unit.shell")

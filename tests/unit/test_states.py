@@ -2,7 +2,6 @@
 
 import pytest
 
-from shelld_py.engine.states import TABLE, Event, diagram, transition
 from shelld_py.errors import (
     Conflict,
     NoRunningCommand,
@@ -12,6 +11,7 @@ from shelld_py.errors import (
     ShellUnrecoverable,
 )
 from shelld_py.models import ShellState
+from shelld_py.shells.states import TABLE, Event, diagram, transition
 
 NOT_STARTED = "The shell has not been started."
 BUSY = "The shell is busy executing another command."

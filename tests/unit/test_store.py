@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from shelld_py.config import OutputSettings
-from shelld_py.engine.run import Ending, Run
-from shelld_py.engine.store import RunStore, fingerprint
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Cause, Command, RunStatus, ShellState, Stream, Streams
+from shelld_py.shells.run import Ending, Run
+from shelld_py.shells.store import RunStore, fingerprint
 
 READY, BUSY = ShellState.READY, ShellState.BUSY
 DONE = Ending(RunStatus.COMPLETED, Cause.EXIT, 0)

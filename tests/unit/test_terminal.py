@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shelld_py.engine.terminal import Terminal
+from shelld_py.linux.terminal import Terminal
 
 TOKEN = re.compile(rb"\x1b\][0-9A-F]{8,}\x07|[0-9A-F]{32}")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.engine.text import LINE_LIMIT, TextRenderer, character_boundary, plain_split, render
+from shelld_py.output.text import LINE_LIMIT, TextRenderer, character_boundary, plain_split, render
 
 FRAGMENTS = [
     b"a", b"bc", b"\n", b"\r\n", b"\r", b"\x08", b" ", b"\t", b"\x07", b"\x00",

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from shelld_py.engine import processes
-from shelld_py.engine.terminal import Terminal
-from shelld_py.engine.waiting import blocked_read, waits_for_terminal
+from shelld_py.linux import processes
+from shelld_py.linux.terminal import Terminal
+from shelld_py.linux.terminal_wait import blocked_read, waits_for_terminal
 from tests.daemons import wait_for
 
 PYTHON = [sys.executable, "-SEc"]

@@ -1,0 +1,112 @@
+"""What the daemon and one bash share: three pipes and some memory files (memfd_create(2)).
+
+    boot     lines that bash reads, from its start and after each interrupt
+    bell     a byte for each command
+    reports  what bash says of itself
+    text     the command, up to a NUL
+    others   the driver's scripts, and what these keep
+
+bash opens them anew by their paths, so it inherits none of these descriptors. What is said through them is
+driver.py's.
+"""
+
+import contextlib
+import os
+from typing import Final
+
+from shelld_py.bash.driver import Paths
+
+_PIPE_READ: Final = 65536
+_LARGE_TEXT: Final = 65536
+_FILES: Final = ("text", "start", "restart", "loop", "leave", "prompt", "exit", "status", "dump", "saved", "scratch")
+
+
+class Channels:
+    """The pipes and memory files for one bash. `close` them."""
+
+    def __init__(self) -> None:
+        self.boot_pipe, self._boot = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """The end that bash reads lines from."""
+        self.bell_pipe, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """The end that bash listens at."""
+        self.reports_pipe, self._reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """The end that bash's reports come out of."""
+        self._files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in _FILES}
+
+    def paths(self, *, terminal: str, shell: str) -> Paths:
+        """Return where bash finds all of it."""
+        return Paths(
+            boot=descriptor_path(self.boot_pipe),
+            bell=descriptor_path(self.bell_pipe),
+            reports=descriptor_path(self._reports),
+            terminal=terminal,
+            shell=shell,
+            **{name: descriptor_path(file) for name, file in self._files.items()},
+        )
+
+    @property
+    def saved(self) -> str:
+        """The path of the file for variables that a command's own environment hides."""
+        return descriptor_path(self._files["saved"])
+
+    def write(self, path: str, content: str) -> None:
+        """Make `content` that of the memory file at `path`."""
+        file = next(file for file in self._files.values() if descriptor_path(file) == path)
+        write_all(file, content.encode())
+
+    def put_text(self, text: bytes) -> None:
+        """Put the text of a command where bash will load it, without cutting first what was there before."""
+        _write(self._files["text"], text + b"\0")
+
+    def forget_text(self, size: int) -> None:
+        """Give the memory of a text of `size` bytes back, if it is much."""
+        if size > _LARGE_TEXT:
+            os.ftruncate(self._files["text"], 0)
+
+    def ring(self) -> None:
+        """Have bash load and evaluate the text."""
+        os.write(self._bell, b"\0")
+
+    def send_lines(self, lines: bytes) -> None:
+        """Send lines that bash reads when it is out of its loop."""
+        os.write(self._boot, lines)
+
+    def take_back(self) -> None:
+        """Take what bash has not read out of the bell and the boot pipe."""
+        for pipe in (self.bell_pipe, self.boot_pipe):
+            with contextlib.suppress(BlockingIOError):
+                while os.read(pipe, _PIPE_READ):
+                    pass
+
+    def read_reports(self) -> tuple[bytes, bool]:
+        """Return what has come through the pipe of reports, and whether there may be more."""
+        try:
+            data = os.read(self.reports_pipe, _PIPE_READ)
+        except BlockingIOError:
+            return b"", False
+        return data, len(data) == _PIPE_READ
+
+    def close(self) -> None:
+        """Release all descriptors."""
+        for descriptor in (
+            self.boot_pipe, self._boot, self.bell_pipe, self._bell, self.reports_pipe, self._reports,
+            *self._files.values(),
+        ):  # fmt: skip
+            os.close(descriptor)
+
+
+def descriptor_path(descriptor: int) -> str:
+    """Return a path by which another process of this user can open what `descriptor` refers to."""
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Make `data` the content of a memory file."""
+    os.ftruncate(descriptor, 0)
+    _write(descriptor, data)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], written)

@@ -1,1 +1,0 @@
-"""The engine: shells, runs and their output. Knows nothing of HTTP."""

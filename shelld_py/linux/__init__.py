@@ -1,0 +1,1 @@
+"""Facts of the Linux kernel: processes, terminals, cgroups, ports. Knows no shell."""

@@ -1,0 +1,85 @@
+"""Want of memory: whom the kernel kills first, and whether it has killed.
+
+The daemon asks to be killed late and lets shells be killed early (oom_score_adj of proc(5)): what takes the memory is
+what an agent runs, and the daemon is what can tell it so. Lowering takes CAP_SYS_RESOURCE, raising is always allowed.
+It knows nothing of shells or runs.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from shelld_py.linux import cgroup_paths
+
+LOWERED_BY: Final = 500
+RAISED_BY: Final = 500
+
+_ADJUSTMENT: Final = "/proc/self/oom_score_adj"
+_LEAST, _MOST = -900, 1000
+"""Below -900 there is only -1000, which means never: then the kernel might find nobody."""
+
+
+def adjustment() -> int | None:
+    """Return this process's oom_score_adj; None where it has none."""
+    try:
+        return int(Path(_ADJUSTMENT).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def lower(original: int | None) -> bool:
+    """Have this process killed later than others. Returns whether that was permitted."""
+    return original is not None and original > _LEAST and set_adjustment(max(_LEAST, original - LOWERED_BY))
+
+
+def raised(original: int) -> int:
+    """Return the adjustment of a shell, where the daemon was started with `original`."""
+    return min(_MOST, original + RAISED_BY)
+
+
+def set_adjustment(value: int) -> bool:
+    """Set this process's oom_score_adj; its children inherit it. Returns whether that was permitted.
+
+    Does without anything that could take a lock: it is called between fork and execve.
+    """
+    try:
+        descriptor = os.open(_ADJUSTMENT, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, b"%d" % value)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+class KillCounter:
+    """How many processes the kernel has killed for want of memory in this process's own cgroup and below it.
+
+    `memory.events` in version 2, `memory.oom_control` (Linux 4.13) in version 1. The root of a hierarchy has no
+    such counter: on a machine without cgroups there is none.
+    """
+
+    def __init__(self, proc: Path = cgroup_paths.PROC_SELF) -> None:
+        self._file = -1
+        for place, name in (
+            (cgroup_paths.unified(proc), "memory.events"),
+            (cgroup_paths.version_1("memory", proc), "memory.oom_control"),
+        ):
+            if place and self._file < 0:
+                with contextlib.suppress(OSError):
+                    self._file = os.open(place.directory / name, os.O_RDONLY | os.O_CLOEXEC)
+
+    def count(self) -> int | None:
+        """Return the number so far; None where the kernel does not count."""
+        with contextlib.suppress(OSError, ValueError):
+            words = os.pread(self._file, 4096, 0).split()
+            return int(words[words.index(b"oom_kill") + 1])
+        return None
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,1 @@
+"""From the bytes of a terminal to what is shown of them. Knows no process."""

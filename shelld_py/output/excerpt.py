@@ -1,0 +1,133 @@
+"""The part of an output that an answer shows: all of it, or its beginning and end with a mark in between.
+
+Reads the log, which is where output lives; keeps nothing. Knows nothing of runs or HTTP.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shelld_py.models import OutputFormat
+from shelld_py.output.log import OutputLog
+from shelld_py.output.text import TextRenderer, character_boundary
+
+READ_SIZE: Final = 256 * 1024
+_FIRST_WINDOW: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How much to show: `maximum` characters (0: all), or else the first `begin` and the last `end`."""
+
+    maximum: int
+    begin: int
+    end: int
+
+    @classmethod
+    def scaled(cls, maximum: int, begin: int, end: int) -> "Cut":
+        """Return a cut to `maximum` that keeps the proportion of `begin` and `end`."""
+        share = maximum * begin // (begin + end) if begin + end else maximum // 2
+        return cls(maximum, share, maximum - share)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What is shown of an output, and how many characters there are in all."""
+
+    text: str
+    truncated: bool
+    size: int
+
+
+class SizeCounter:
+    """Counts the characters of the text that bytes render to, as the bytes come in."""
+
+    __slots__ = ("_renderer", "_size")
+
+    def __init__(self) -> None:
+        self._renderer = TextRenderer()
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._size += len(self._renderer.feed(data))
+
+    def finish(self) -> None:
+        """Count what is left unfinished as it is: nothing more will come for now."""
+        self._size += len(self._renderer.finish())
+
+    @property
+    def size(self) -> int:
+        """Characters so far, those of the unfinished line among them."""
+        return self._size + len(self._renderer.unfinished()[0])
+
+
+def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str, end: int | None = None) -> Excerpt:
+    """Return what to show of `log` up to the offset `end` (None: all), which renders to `size` characters of text.
+
+    What is written behind `end` meanwhile is not seen, so that text and figures are of one moment. `mark` is the
+    line between the parts, with `{}` for the number of characters that are left out. In raw form bytes that are
+    not UTF-8 become surrogates (PEP 383), and the characters are counted here. Reads the disk: a large log wants
+    a thread.
+    """
+    end = log.size if end is None else end
+    size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form, end=end))
+    if cut.maximum == 0 or size <= cut.maximum:
+        return Excerpt("".join(pieces(log, form, end=end)), truncated=False, size=size)
+    head = _first(pieces(log, form, end=end), cut.begin)
+    tail = _last(log, form, cut.end, end)
+    separator = "" if not head or head.endswith("\n") else "\n"
+    text = f"{head}{separator}{mark.format(size - cut.begin - cut.end)}\n{tail}"
+    return Excerpt(text, truncated=True, size=size)
+
+
+def pieces(log: OutputLog, form: OutputFormat, start: int = 0, end: int | None = None) -> Iterator[str]:
+    """Yield the output from `start` to `end` in pieces of bounded size; without `end`, to where it ends now.
+
+    It has an end also while a command goes on writing faster than anybody reads.
+    """
+    end = log.size if end is None else end
+    renderer = TextRenderer() if form is OutputFormat.TEXT else None
+    held = b""
+    while start < end:
+        chunk = log.read(start, min(READ_SIZE, end - start))
+        start = chunk.end
+        kept = chunk.data[: max(0, end - chunk.start)]
+        if not kept:
+            break
+        if renderer:
+            yield renderer.feed(kept)
+        else:
+            data = held + kept
+            boundary = character_boundary(data)
+            held = data[boundary:]
+            yield data[:boundary].decode("utf-8", "surrogateescape")
+    yield renderer.finish() if renderer else held.decode("utf-8", "surrogateescape")
+
+
+def _first(source: Iterator[str], count: int) -> str:
+    parts: list[str] = []
+    for part in source:
+        parts.append(part[:count])
+        count -= len(parts[-1])
+        if count <= 0:
+            break
+    return "".join(parts)
+
+
+def _last(log: OutputLog, form: OutputFormat, count: int, end: int) -> str:
+    """Render backwards: ever larger windows from the end, each from the beginning of a line."""
+    if count == 0:
+        return ""
+    window = max(_FIRST_WINDOW, 2 * count)
+    while True:
+        start = max(0, end - window)
+        if start and form is OutputFormat.TEXT:
+            chunk = log.read(start, READ_SIZE)
+            start = chunk.start + chunk.data.find(b"\n") + 1
+        tail = ""
+        for part in pieces(log, form, start, end):
+            tail = (tail + part)[-count:]
+        if len(tail) == count or start == 0:
+            return tail
+        window *= 4

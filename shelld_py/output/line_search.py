@@ -1,0 +1,81 @@
+"""Regular expressions of a caller, matched against lines of output without ever holding up the event loop.
+
+They are matched in a process of their own (matcher.py), which is handed the output piece by piece and answers each
+piece before it gets the next: so neither a hostile expression nor a gigabyte of output costs the daemon time or
+memory.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import shelld_py
+from shelld_py.errors import InvalidRequest, PatternTooSlow
+from shelld_py.output.line_search_process import PATIENCE
+
+_PACKAGES: Final = str(Path(shelld_py.__file__).parent.parent)
+_PROGRAM: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from shelld_py.output.line_search_process import serve; serve()"
+)
+
+
+class LineMatcher:
+    """The process that looks for lines. `start` it, and `aclose` it in any case."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, patterns: Sequence[str]) -> Self:
+        """Start to look for lines that one of `patterns` matches anywhere (`re.search`).
+
+        Raises `InvalidRequest` for one that is no regular expression, `PatternTooSlow` where they take too long
+        to compile.
+        """
+        command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, _PACKAGES]
+        matcher = cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
+        try:
+            refused = await matcher._ask(json.dumps(list(patterns)).encode() + b"\n")
+            if isinstance(refused, list):
+                index, message = refused
+                raise InvalidRequest(f"{patterns[index]!r} is not a regular expression of Python's re: {message}.")
+        except BaseException:
+            await matcher.aclose()
+            raise
+        return matcher
+
+    async def look(self, stream: str, data: bytes, *, gap: bool, at_end: bool, ended: bool) -> int | None:
+        """Return the index of the pattern that the next bytes of `stream` match: see `LineSearch.look`.
+
+        Raises `PatternTooSlow`.
+        """
+        piece = {"stream": stream, "size": len(data), "gap": gap, "at_end": at_end, "ended": ended}
+        found = await self._ask(json.dumps(piece).encode() + b"\n" + data)
+        return found if isinstance(found, int) else None
+
+    async def aclose(self) -> None:
+        """End the process."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+    async def _ask(self, request: bytes) -> object:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests
+        assert answers
+        with contextlib.suppress(ConnectionError):
+            requests.write(request)
+            await requests.drain()
+        answer = await answers.readline()
+        if answer:
+            return json.loads(answer)
+        if (status := await self._process.wait()) == -signal.SIGVTALRM:
+            detail = f"The regular expression took more than {PATIENCE:g} s on one piece of output; use a simpler one."
+            raise PatternTooSlow(detail)
+        raise RuntimeError(f"the process that matches lines has ended with status {status}")

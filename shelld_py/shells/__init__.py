@@ -1,0 +1,1 @@
+"""Shells and their runs. Knows no HTTP."""

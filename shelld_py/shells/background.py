@@ -1,0 +1,114 @@
+"""What ended runs of a shell have left running, and whose output it is that comes when no run is going on.
+
+It ends nothing. The processes are found below bash (processes.py) at the end of each run, and looked at again when
+it matters.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+
+from shelld_py.linux import processes
+from shelld_py.linux.processes import ProcessStat
+from shelld_py.models import ShellState
+from shelld_py.shells.run import Run
+from shelld_py.shells.store import RunStore
+
+
+@dataclass(slots=True)
+class _Item:
+    """An ended run with processes that it left behind."""
+
+    run: Run
+    left: list[ProcessStat]
+    ended: bool = False
+    """Whether all of them had ended when output was last taken: it cannot come from them any more."""
+
+    def alive(self) -> list[ProcessStat]:
+        return [stat for stat in self.left if processes.still_alive(stat)]
+
+
+class Lingering:
+    """The ended runs of one shell whose processes live on. Their logs stay open until these have ended."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._items: list[_Item] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def alive(self) -> list[ProcessStat]:
+        """Return the processes that still run."""
+        return [stat for item in self._items for stat in item.alive()]
+
+    def add(self, run: Run, left: list[ProcessStat]) -> None:
+        """Keep `run` open for its processes `left`."""
+        self._items.append(_Item(run, left))
+
+    def release_ended(self, state: ShellState) -> None:
+        """Let go of the runs whose processes have ended: their output is complete now."""
+        self._release([item for item in self._items if not item.alive()], state)
+
+    def release_all(self, state: ShellState) -> None:
+        """Let go of all: nothing more is read."""
+        self._release(list(self._items), state)
+
+    def writer(self) -> Run | None:
+        """Return the run that what is written now comes from, where only one can be."""
+        owners = [item for item in self._items if not item.ended]
+        for item in owners:
+            item.ended = not item.alive()
+        return owners[0].run if len(owners) == 1 else None
+
+    async def settled(self, run: Run | None = None) -> None:
+        """Return when no process is left that an ended run, or just `run`, has left behind."""
+        for item in [item for item in self._items if run in (None, item.run)]:
+            for stat in item.alive():
+                await _end_of(stat.pid)
+
+    def _release(self, items: list[_Item], state: ShellState) -> None:
+        for item in items:
+            self._items.remove(item)
+            self._store.save(item.run, state)
+            self._store.release(item.run)
+
+
+def left_behind(pid: int, earlier: list[ProcessStat], started_at: float) -> list[ProcessStat]:
+    """Return what a run that began at `started_at` has left running below bash, `pid`.
+
+    What was there before does not count, nor what descends from it, be it by its process group or session
+    alone: an orphan has lost its parent, but keeps those.
+    """
+    known = {stat.pid for stat in earlier}
+    groups = {stat.group for stat in earlier}
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    first_tick = int((started_at - boot) * processes.CLOCK_TICKS) - 1
+    left = []
+    for stat in processes.descendants(pid):
+        if stat.pid in known or stat.parent in known or stat.group in groups:
+            known.add(stat.pid)
+        elif stat.start_ticks >= first_tick:
+            left.append(stat)
+    return left
+
+
+async def _end_of(pid: int) -> None:
+    """Return when a process has ended."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(pid)
+        ended = loop.create_future()
+        loop.add_reader(handle, _end_once, ended)
+        try:
+            await ended
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+
+
+def _end_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,208 @@
+"""A run: one command in one shell, its output, its result, and those who wait for it.
+
+It starts nothing and kills nothing; its shell does that and tells it.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Usage, utc_timestamp
+from shelld_py.output.excerpt import SizeCounter
+from shelld_py.output.log import OutputLog
+
+_MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended."""
+
+    status: RunStatus
+    cause: Cause
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    restored: bool = False
+
+
+@dataclass(slots=True)
+class _Channel:
+    """One output stream: its log, and the size of its text."""
+
+    log: OutputLog
+    counter: SizeCounter = field(default_factory=SizeCounter)
+
+
+class Run:
+    """A run from its start to its end. Its shell calls the methods; anyone may wait and read."""
+
+    def __init__(self, run_id: str, session_id: str, command: Command, logs: dict[Stream, OutputLog]) -> None:
+        """`logs` holds a log for each stream of its own: `stdout`, and `stderr` where that goes apart."""
+        self.run_id = run_id
+        self.session_id = session_id
+        self.command = command
+        self.ending: Ending | None = None
+        self.awaiting_input = False
+        self.timed_out = False
+        self.stop_reason: tuple[RunStatus, Cause, str] | None = None
+        """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
+        self.ends_shell = False
+        """Whether its shell goes with it: it has broken a limit, or lasted too long."""
+        self.background_pids: tuple[int, ...] = ()
+        self.working_directory: str | None = None
+        self.stdin_accepted = 0
+        """Bytes of standard input that were accepted for the terminal."""
+        self.peak_memory = 0
+        """Bytes, of bash and all below it: as sampled, or as the kernel says."""
+        self.cpu_seconds = 0.0
+        self.signals_sent: set[int] = set()
+        self.started_at = time.time()
+        self._started = time.monotonic()
+        self.active_at = self._started
+        """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
+        self._duration = 0.0
+        self._last_result: RunResult | None = None
+        self._channels = {stream: _Channel(log) for stream, log in logs.items()}
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    @property
+    def status(self) -> RunStatus:
+        """What has become of it so far."""
+        return self.ending.status if self.ending else RunStatus.RUNNING
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.ending is None
+
+    @property
+    def duration(self) -> float:
+        """Seconds from its start to its end, or to now."""
+        return self._duration if self.ending else time.monotonic() - self._started
+
+    def log(self, stream: Stream) -> OutputLog | None:
+        """Return the log of `stream`; standard error has one only where it goes apart."""
+        channel = self._channels.get(stream)
+        return channel.log if channel else None
+
+    @property
+    def logs(self) -> Iterable[OutputLog]:
+        """All its logs."""
+        return [channel.log for channel in self._channels.values()]
+
+    def text_size(self, stream: Stream) -> int:
+        """Return the characters of the text of `stream` so far."""
+        channel = self._channels.get(stream)
+        return channel.counter.size if channel else 0
+
+    def append(self, data: memoryview) -> None:
+        """Take what the command wrote to its terminal."""
+        self._append(Stream.STDOUT, data)
+
+    def append_stderr(self, data: memoryview) -> None:
+        """Take what the command wrote to its standard error, where that goes apart."""
+        self._append(Stream.STDERR, data)
+
+    def mark_awaiting_input(self, awaiting: bool) -> None:
+        """Say whether the command is seen waiting for terminal input."""
+        if awaiting != self.awaiting_input:
+            self.awaiting_input = awaiting
+            self._wake()
+
+    def finish(self, ending: Ending) -> None:
+        """End the run. All that it wrote has been appended."""
+        self._duration = time.monotonic() - self._started
+        self.awaiting_input = False
+        for channel in self._channels.values():
+            channel.counter.finish()
+        lost = sum(channel.log.lost for channel in self._channels.values())
+        if lost:
+            said = f"{ending.error} " if ending.error else ""
+            error = f"{said}{lost} bytes of output could not be written to disk and are lost."
+            ending = Ending(ending.status, ending.cause, ending.exit_code, ending.signal, error, ending.restored)
+        self.ending = ending
+        self._wake()
+
+    async def changed(self) -> None:
+        """Return when there is news: output, the end, waiting for input or no longer."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    async def wait(self, timeout: float, *, for_input: bool = False) -> None:
+        """Return when the run has ended, or after `timeout` seconds; `for_input`: or when it waits for input."""
+        if self.ending or timeout <= 0:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                while not (self.ending or (for_input and self.awaiting_input)):
+                    await self.changed()
+        except TimeoutError:
+            return
+
+    def result(self, state: ShellState) -> RunResult:
+        """Return the result as it stands, without output; `state` is that of the shell."""
+        if self._last_result and self._last_result.state is state:
+            return self._last_result
+        ending = self.ending
+        log = self._channels[Stream.STDOUT].log
+        result = RunResult(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            command=_printable(self.command.text),
+            description=self.command.description,
+            status=self.status,
+            cause=ending.cause if ending else None,
+            exit_code=ending.exit_code if ending else None,
+            signal=ending.signal if ending else None,
+            error=_printable(ending.error) if ending and ending.error else None,
+            stdout=None,
+            stderr=None,
+            streams=self.command.streams,
+            truncated=False,
+            original_stdout_size=self.text_size(Stream.STDOUT),
+            original_stderr_size=self.text_size(Stream.STDERR),
+            cursor=log.size,
+            directory=self.command.directory,
+            working_directory=_printable(self.working_directory) if self.working_directory else None,
+            background_pids=self.background_pids,
+            awaiting_input=self.awaiting_input,
+            timed_out=self.timed_out,
+            restored=bool(ending and ending.restored),
+            state=state,
+            started_at=utc_timestamp(self.started_at),
+            duration=round(self.duration, 6),
+            usage=Usage(
+                cpu_seconds=round(self.cpu_seconds, 3),
+                peak_memory_mb=round(self.peak_memory / _MEBIBYTE, 3),
+                processes_left=len(self.background_pids),
+            ),
+        )
+        self._last_result = result if ending else None
+        return result
+
+    def _append(self, stream: Stream, data: memoryview) -> None:
+        self._last_result = None
+        channel = self._channels[stream]
+        channel.log.append(data)
+        channel.counter.feed(bytes(data))
+        self.active_at = time.monotonic()
+        self.awaiting_input = False
+        if self._waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _printable(text: str) -> str:
+    """Return `text` as it can be sent: bytes that were not UTF-8 (surrogates) become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
