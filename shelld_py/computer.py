@@ -38,7 +38,7 @@ from shelld_py.shells.kernel_limits import KernelLimits
 from shelld_py.shells.registry import Sessions
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell, ShellContext
-from shelld_py.shells.states import MESSAGES, Event, transition
+from shelld_py.shells.states import MESSAGES, Event
 from shelld_py.shells.store import Entry, RunStore
 from shelld_py.version import __version__
 
@@ -199,11 +199,26 @@ class Computer:
         await shell.end("The shell of the command was closed.")
         self._one_shots.pop(shell.session_id, None)
 
-    async def kill_run(self, entry: Entry, number: int | None = None) -> KillResult:
-        """Kill a run, or send it one signal. One that has ended is left as it is."""
-        if entry.run and entry.run.running:
-            return await self.shell(entry.session_id).kill(number, entry.run)
-        return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+    async def kill_run(self, entry: Entry, number: int | None = None, *, background: bool = False) -> KillResult:
+        """Kill a run, or send it one signal. One that has ended is left as it is.
+
+        With `background`, and where the run has a shell of its own, what it has left running is killed, too.
+        """
+        run, shell = entry.run, self.peek(entry.session_id)
+        if run is None or shell is None:
+            return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+        killed, survivors = False, tuple[int, ...]()
+        if run.running:
+            result = await shell.kill(number, run)
+            killed, survivors = result.killed, result.survivors
+        one_shot = shell.session_id in self._one_shots
+        if number is None and (background or one_shot):
+            found, survivors = await shell.kill_background(run)
+            killed = killed or found
+        if number is None and one_shot:
+            await self._close_one_shot(shell)
+            survivors = ()
+        return KillResult(state=shell.state, run=entry.run_id, killed=killed, survivors=survivors)
 
     async def close_run(self, entry: Entry) -> KillResult:
         """Kill a run if it is going on, and remove its files."""
@@ -226,7 +241,7 @@ class Computer:
         if self._starting.locked():
             raise ShellAlreadyStarted(MESSAGES[ShellAlreadyStarted], state=self.main.state.value)
         async with self._starting:
-            transition(self.main.state, Event.START)
+            self.main.check(Event.START)
             await self._hooks.run(HookName.STARTUP)
             await self.main.start(request)
 

@@ -23,8 +23,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from shelld_py.models import ShellState
-from shelld_py.shells.states import TABLE, Event
+from shelld_py.shells.states import TABLE, Event, State
 from tests.daemons import KEY, LONG, RunningDaemon, alive, running_daemon, wait_for
 
 SHELLS = 3
@@ -178,8 +177,8 @@ class World:
             self.break_off("POST", f"{model.path}/run", {**fields, "timeout": 20})
         status, answer = self.request("POST", f"{model.path}/run", json=fields)
         if status == 409:
-            refusal = TABLE[ShellState.BUSY][Event.RUN]
-            assert not isinstance(refusal, ShellState)
+            refusal = TABLE[State.BUSY][Event.RUN]
+            assert not isinstance(refusal, State)
             assert answer["code"] == refusal.code
             assert busy
             assert self.daemon.client.get(f"/runs/{run_id}").status_code == 404

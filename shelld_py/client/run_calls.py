@@ -8,7 +8,7 @@ from typing import Final
 
 from shelld_py.client.calls import Call, Duration, decoded, parameters, seconds, segment
 from shelld_py.client.results import WaitResult
-from shelld_py.client.shell_calls import FormatName, StreamName, kill, nothing, output_call, stdin
+from shelld_py.client.shell_calls import FormatName, StreamName, kill_call, nothing, output_call, stdin
 from shelld_py.models import KillResult, OutputPart, RunResult, RunStatus
 
 PATIENCE: Final = 30.0
@@ -89,9 +89,18 @@ def type_into_run(
     return stdin(_run(base, run_id), text, eof=eof, offset=offset)
 
 
-def kill_run(base: str, run_id: str, signal: str | int | None = None) -> Call[KillResult]:
-    """End a run: SIGINT, then SIGKILL. With `signal`, send that one and return at once."""
-    return kill(_run(base, run_id), signal)
+def kill_run(
+    base: str,
+    run_id: str,
+    signal: str | int | None = None,
+    *,
+    all: bool = False,  # noqa: A002
+) -> Call[KillResult]:
+    """End a run: SIGINT, then SIGKILL. With `signal`, send that one and return at once.
+
+    With `all`, kill what it has left in the background, too.
+    """
+    return kill_call(_run(base, run_id), signal=signal, all=all or None)
 
 
 def delete_run(base: str, run_id: str) -> Call[None]:

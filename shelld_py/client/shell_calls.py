@@ -104,8 +104,13 @@ def run_call(path: str, command: str, options: RunOptions) -> Call[RunResult]:
 
 def kill(base: str, signal: str | int | None = None) -> Call[KillResult]:
     """End the running command: SIGINT, then SIGKILL. With `signal`, send that one to it and return at once."""
+    return kill_call(base, signal=signal)
+
+
+def kill_call(base: str, *, signal: str | int | None, **fields: object) -> Call[KillResult]:
+    """Return the call that ends or signals a command."""
     wait = None if signal is None else 0.0
-    return _post(f"{base}/kill", decoded(KillResult), params=parameters(signal=signal), wait=wait)
+    return _post(f"{base}/kill", decoded(KillResult), params=parameters(signal=signal, **fields), wait=wait)
 
 
 def recycle(base: str) -> Call[ShellState]:

@@ -16,6 +16,7 @@ from shelld_py.http.file_declarations import FILE_OPERATIONS
 from shelld_py.http.parameters import (
     OutputQuery,
     ResultQuery,
+    RunKillQuery,
     RunQuery,
     RunsQuery,
     ShutdownQuery,
@@ -245,7 +246,7 @@ _RUNS: Final = {
     ("POST", "/runs/{run_id}/kill"): Operation(
         tag=Tag.RUNS,
         summary="End a run, or send it one signal",
-        query=SignalQuery,
+        query=RunKillQuery,
         answers={_OK: json_answer("What it has done.", models.KillResult)},
         errors=(errors.RunNotFound, errors.SessionNotFound),
     ),

@@ -45,6 +45,12 @@ class SignalQuery(Query, frozen=True, kw_only=True):
     signal: _Signal | None = None
 
 
+class RunKillQuery(SignalQuery, frozen=True, kw_only=True):
+    """Of the kill of a run."""
+
+    all: Annotated[bool, Meta(description="Kill what the run has left in the background, too.")] = False
+
+
 class ShutdownQuery(Query, frozen=True, kw_only=True):
     """Of the end of the daemon."""
 

@@ -12,11 +12,12 @@ from starlette.responses import Response, StreamingResponse
 
 from shelld_py.bash.command import input_bytes
 from shelld_py.computer import Computer
-from shelld_py.errors import NoRunningCommand, RunNotFound
+from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, run_response, text_type
 from shelld_py.http.input import accepted_response, signal_number, stdin_request
 from shelld_py.http.negotiation import (
     Form,
+    boolean_field,
     choice_field,
     duration_field,
     header,
@@ -24,7 +25,7 @@ from shelld_py.http.negotiation import (
     query_fields,
     requested_form,
 )
-from shelld_py.http.parameters import OutputQuery, ResultQuery, RunsQuery, SignalQuery, WaitQuery
+from shelld_py.http.parameters import OutputQuery, ResultQuery, RunKillQuery, RunsQuery, WaitQuery
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
 from shelld_py.http.until import reached_condition
 from shelld_py.models import (
@@ -110,10 +111,12 @@ class RunEndpoints:
 
     async def kill(self, request: HttpRequest) -> Response:
         """POST /runs/ID/kill. A run that has ended is left as it is."""
-        fields = query_fields(request, SignalQuery.__struct_fields__)
+        fields = query_fields(request, RunKillQuery.__struct_fields__)
         number = signal_number(fields["signal"]) if "signal" in fields else None
-        entry = self._entry(request)
-        return json_response(await self._computer.kill_run(entry, number))
+        background = "all" in fields and boolean_field("all", fields["all"])
+        if background and number is not None:
+            raise InvalidRequest("signal sends one signal to the command alone: leave out either signal or all.")
+        return json_response(await self._computer.kill_run(self._entry(request), number, background=background))
 
     async def delete(self, request: HttpRequest) -> Response:
         """DELETE /runs/ID: kill it where it is going on, and remove its files."""

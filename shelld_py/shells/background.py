@@ -1,20 +1,27 @@
 """What ended runs of a shell have left running, and whose output it is that comes when no run is going on.
 
-It ends nothing. The processes are found below bash (processes.py) at the end of each run, and looked at again when
+The processes are found below bash (processes.py) at the end of each run, and looked at again when
 it matters.
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from shelld_py.linux import processes
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import ShellState
 from shelld_py.shells.run import Run
 from shelld_py.shells.store import RunStore
+
+_KILL_PATIENCE: Final = 2.0
+"""Seconds that killed processes have to be gone: one that waits for a disk takes no signal until that has answered."""
+
+_KILL_PAUSE: Final = 0.002
 
 
 @dataclass(slots=True)
@@ -63,6 +70,25 @@ class Lingering:
             item.ended = not item.alive()
         return owners[0].run if len(owners) == 1 else None
 
+    async def kill(self, run: Run, pid: int | None) -> tuple[bool, tuple[int, ...]]:
+        """Kill what `run` has left running below bash, `pid`; return whether there was anything, and who survives.
+
+        They are looked for again until nothing new is found, for they may fork meanwhile. They are not stopped
+        first, as bash would take them for stopped jobs.
+        """
+        known: dict[int, ProcessStat] = {}
+        left = [stat for item in self._items if item.run is run for stat in item.alive()]
+        if not left or pid is None:
+            return False, ()
+        deadline = time.monotonic() + _KILL_PATIENCE
+        while left and time.monotonic() < deadline:
+            known.update((stat.pid, stat) for stat in left)
+            for stat in left:
+                processes.send_signal(stat, signal.SIGKILL)
+            await asyncio.sleep(_KILL_PAUSE)
+            left = _belonging(pid, known)
+        return True, tuple(stat.pid for stat in left)
+
     async def settled(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
         for item in [item for item in self._items if run in (None, item.run)]:
@@ -93,6 +119,18 @@ def left_behind(pid: int, earlier: list[ProcessStat], started_at: float) -> list
         elif stat.start_ticks >= first_tick:
             left.append(stat)
     return left
+
+
+def _belonging(pid: int, known: dict[int, ProcessStat]) -> list[ProcessStat]:
+    """Return what lives below bash, `pid`, and is one of `known`, a child of one, or of the process group of one."""
+    members = dict(known)
+    groups = {stat.group for stat in known.values()}
+    found = []
+    for stat in processes.descendants(pid):
+        if stat.pid in members or stat.parent in members or stat.group in groups:
+            members[stat.pid] = stat
+            found.append(stat)
+    return found
 
 
 async def _end_of(pid: int) -> None:

@@ -42,13 +42,21 @@ from shelld_py.output.log import OutputLog
 from shelld_py.shells.accounting import Account
 from shelld_py.shells.background import Lingering, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge
-from shelld_py.shells.ladder import bring_to_end
 from shelld_py.shells.limits import LimitWatch, limited, process_ceiling
 from shelld_py.shells.run import Ending, Run
-from shelld_py.shells.states import MESSAGES, Event, transition
+from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.shells.store import RunStore
 from shelld_py.shells.watch import RunWatch
 from shelld_py.units import format_duration
+
+_BASH_PATIENCE: Final = 2.0
+"""Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
+
+_FIRST_KILL_PAUSE: Final = 0.2
+_SHORTEST_KILL_PAUSE: Final = 0.002
+_LATE_SIGNAL_PAUSE: Final = 0.01
+_SIGNAL_PATIENCE: Final = 30.0
+"""Seconds that a signal waits for its command: twice of what bash has to come back before it is killed."""
 
 _REMOVAL_PATIENCE: Final = 1.0
 _REMOVAL_PAUSE: Final = 0.002
@@ -105,11 +113,11 @@ class Shell:
 
     def __init__(self, session_id: str, context: ShellContext) -> None:
         self.session_id = session_id
-        self.state = ShellState.AVAILABLE
         self.run: Run | None = None
         self.last_run: Run | None = None
         self.created_at = time.time()
         self._context = context
+        self._states = StateMachine()
         self._request = StartupRequest()
         self._bash: Bash | None = None
         self._shell_name = ""
@@ -120,7 +128,6 @@ class Shell:
         self._line_typed = True
         self._lingering = Lingering(context.store)
         self._own_log: OutputLog | None = None
-        self._stopping = False
         self._stops: set[asyncio.Task[None]] = set()
         self._usage: processes.ProcessStat | None = None
         """What bash had used at the end of the last run: it uses nothing between runs, but for its children's sake."""
@@ -138,17 +145,21 @@ class Shell:
     async def start(self, request: StartupRequest) -> None:
         """Start bash. Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up."""
         async with self._lifecycle:
-            target = transition(self.state, Event.START)
+            self.check(Event.START)
             directory = request.working_directory
             if directory is not None and not _is_directory(directory):
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
             self._request = request
-            await self._start_bash(target)
+            await self._start_bash(Event.START)
+
+    def check(self, event: Event) -> None:
+        """Raise the `Conflict` that refuses `event` in the present state, if it is refused."""
+        self._states.after(event)
 
     def submit(self, command: Command, run_id: str | None = None) -> Run:
         """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
-        target = transition(self.state, Event.RUN)
+        self.check(Event.RUN)
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
@@ -179,7 +190,7 @@ class Shell:
             raise
         # bash works from here on, and what follows is done meanwhile.
         self.run = self.last_run = run
-        self._become(target)
+        self._take(Event.RUN)
         self._driving = asyncio.get_running_loop().create_task(
             self._drive(_Started(run, bash, outcome, earlier, account, limit_watch))
         )
@@ -191,7 +202,7 @@ class Shell:
 
         With `run`, only where that one is going on.
         """
-        transition(self.state, Event.KILL)
+        self.check(Event.KILL)
         current, bash = self.run, self._bash
         if current is None or bash is None or (run is not None and run is not current):
             return KillResult(state=self.state, run=None, killed=False, survivors=())
@@ -199,8 +210,14 @@ class Shell:
             await self._bring_to_end(current, bash, Cause.KILLED, "Killed by request.")
             return KillResult(state=self.state, run=current.run_id, killed=True, survivors=current.background_pids)
         current.signals_sent.add(number)
-        sent = await bash.signal(number)
+        sent = await self._signalled(current, bash, number)
         return KillResult(state=self.state, run=current.run_id, killed=sent, survivors=())
+
+    async def kill_background(self, run: Run) -> tuple[bool, tuple[int, ...]]:
+        """Kill what the ended `run` has left running; return whether there was anything, and who is still alive."""
+        if self._driving and run is self.last_run:
+            await asyncio.wait({self._driving})
+        return await self._lingering.kill(run, self.pid)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
         """Type `text` into the terminal of the running command; return the bytes that it accepted in all.
@@ -208,7 +225,7 @@ class Shell:
         `offset` says how many it had accepted before, so that a repeat is not typed twice. Raises
         `StdinGap` when some are missing in between, `NoRunningCommand` when (that) `run` is over.
         """
-        transition(self.state, Event.STDIN)
+        self.check(Event.STDIN)
         current, bash = self.run, self._bash
         if current is None or bash is None or (run is not None and run is not current):
             raise NoRunningCommand(MESSAGES[NoRunningCommand], state=self.state.value)
@@ -233,25 +250,32 @@ class Shell:
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the size of the terminal, in characters."""
-        transition(self.state, Event.RESIZE)
+        self.check(Event.RESIZE)
         if self._bash:
             self._bash.resize(rows, cols)
 
     async def recycle(self) -> None:
-        """Kill all that the shell started, and start a fresh bash as it was started before."""
+        """Kill all that the shell started, and start a fresh bash as it was started before.
+
+        Clients see the state before it until the new bash is there. Raises `ShellStartFailed` where none comes: the
+        shell is `unrecoverable` then.
+        """
         async with self._lifecycle:
-            target = transition(self.state, Event.RECYCLE)
-            await self._stop_bash(Cause.RECYCLED, "The shell was recycled.")
-            self._become(ShellState.AVAILABLE)
-            await self._start_bash(target)
+            self._take(Event.RECYCLE)
+            try:
+                await self._stop_bash(Cause.RECYCLED, "The shell was recycled.")
+                await self._start_bash(Event.STARTED)
+            except BaseException:
+                self._take(Event.FAILED)
+                raise
 
     async def end(self, reason: str) -> None:
         """Kill all that the shell started, and remove its own log. The shell is `available` again."""
         async with self._lifecycle:
+            self._take(Event.END)
             await self._stop_bash(Cause.KILLED, reason)
             for path in self._context.log_directory.glob(f"{self.session_id}.log*"):
                 path.unlink(missing_ok=True)
-            self._become(transition(self.state, Event.END))
 
     async def settled(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
@@ -260,6 +284,11 @@ class Shell:
         await self._lingering.settled(run)
 
     # --- what can be seen of it -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> ShellState:
+        """Its state, as clients see it."""
+        return self._states.shown
 
     @property
     def pid(self) -> int | None:
@@ -296,8 +325,8 @@ class Shell:
 
     # --- bash -----------------------------------------------------------------------------------------
 
-    async def _start_bash(self, target: ShellState) -> None:
-        """Start bash, and with it reach the state `target`; bash may have died again by then."""
+    async def _start_bash(self, started: Event) -> None:
+        """Start bash, and tell the state of it by `started`; bash may have died again by then."""
         context, request = self._context, self._request
         settings = context.settings
         environment = {
@@ -332,27 +361,26 @@ class Shell:
         bash.on_death = self._bash_died
         self._bash = bash
         self._usage = None
-        self._become(target)
+        self._take(started)
         if bash.death:
             self._bash_died()
 
     async def _stop_bash(self, cause: Cause, reason: str) -> None:
-        """Kill bash and all that it started; see the run, if one was going on, through to its end."""
+        """Kill bash and all that it started; see the run, if one was going on, through to its end.
+
+        The state has changed before: no run is to begin in a bash that is ending.
+        """
         bash, run = self._bash, self.run
         if bash is None:
             return
-        self._stopping = True
         try:
             bash.on_death = None
             if run:
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
-            else:
-                self._become(ShellState.AVAILABLE)  # no run is to begin in a bash that is ending
             await bash.end()
             if self._driving:
                 await asyncio.wait({self._driving})
         finally:
-            self._stopping = False
             bash.close()
             self._bash = None
             await self._remove_cgroup()
@@ -377,14 +405,21 @@ class Shell:
         if self._cgroup:
             self._cgroup.kill()
         self._context.reaper.kill()
-        self._become(transition(self.state, Event.BREAK))
+        self._take(Event.BREAK)
 
-    def _become(self, state: ShellState) -> None:
-        if state is not self.state:
-            of_a_run = {state, self.state} == {ShellState.READY, ShellState.BUSY}
-            level = logging.DEBUG if of_a_run else logging.INFO
-            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, self.state, state)
-            self.state = state
+    @property
+    def _stopping(self) -> bool:
+        """Whether its bash is ended on purpose: what the run did to deserve an end does not matter any more."""
+        return self._states.state in (State.AVAILABLE, State.RECYCLING)
+
+    def _take(self, event: Event) -> None:
+        """Have `event` change the state. Raises the `Conflict` that refuses it."""
+        before = self._states.state
+        self._states.take(event)
+        after = self._states.state
+        if after is not before:
+            level = logging.DEBUG if {before, after} == {State.READY, State.BUSY} else logging.INFO
+            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, after)
 
     # --- runs -----------------------------------------------------------------------------------------
 
@@ -397,8 +432,7 @@ class Shell:
         run.background_pids = tuple(stat.pid for stat in left)
         run.working_directory = bash.directory
         self.run = None
-        if not self._stopping:
-            self._become(transition(self.state, Event.BREAK if bash.death else Event.FINISH))
+        self._take(Event.BREAK if bash.death else Event.FINISH)
         run.finish(ending)
         if run.ends_shell and not self._stopping:
             self._context.on_breach(self.session_id)
@@ -486,13 +520,60 @@ class Shell:
         if not run.running:
             return
         run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, error)
-        await bring_to_end(
-            run,
-            bash,
-            grace=self._context.kill_grace,
-            spared=lambda: [stat.pid for stat in self._lingering.alive()],
-            logger=self._context.logger,
-        )
+        run.signals_sent.add(signal.SIGINT)
+        await self._within(self._context.kill_grace, self._interrupted(run, bash))
+        if run.running:
+            self._context.logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
+            await self._within(_BASH_PATIENCE, self._kill_started(run, bash))
+        if run.running:
+            self._context.logger.warning("run %s: bash does not come back, killing it", run.run_id)
+            bash.kill()
+            await run.wait(_BASH_PATIENCE)
+
+    async def _within(self, seconds: float, step: Coroutine[Any, Any, None]) -> None:
+        """Do one step of an escalation, for so long and no longer.
+
+        An interrupt can take seconds by itself: it waits for a moment at which it cannot hit the driver, and a
+        command with a DEBUG trap, say, has few of them.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await step
+
+    async def _interrupted(self, run: Run, bash: Bash) -> None:
+        """Interrupt the command, and wait for its end."""
+        await bash.interrupt()
+        while run.running:
+            await run.changed()
+
+    async def _kill_started(self, run: Run, bash: Bash) -> None:
+        """Kill all that the run has started, and what bash starts next: a list or a loop goes on after a SIGKILL.
+
+        Each pause is half of the one before, so that in the end an interrupt meets what has only just begun, and
+        cannot ignore it yet: that ends a loop.
+        """
+        pause = _FIRST_KILL_PAUSE
+        while run.running:
+            run.signals_sent.add(signal.SIGKILL)
+            await bash.kill_started([stat.pid for stat in self._lingering.alive()])
+            await run.wait(pause)
+            if run.running:
+                await bash.interrupt()
+                await run.wait(pause)
+            pause = max(pause / 2, _SHORTEST_KILL_PAUSE)
+
+    async def _signalled(self, run: Run, bash: Bash, number: int) -> bool:
+        """Send one signal to the command; return whether it was sent before the command was over.
+
+        A command that bash has yet to begin gets it when it has begun. Where the command is over, but not yet its
+        run, the end of that is waited for: so who hears that nothing was signalled finds no run that goes on.
+        """
+        deadline = time.monotonic() + _SIGNAL_PATIENCE
+        while run.running and time.monotonic() < deadline:
+            if await bash.signal(number):
+                return True
+            await run.wait(_LATE_SIGNAL_PAUSE)
+        return False
 
     def _lifetime_over(self, run: Run, bash: Bash) -> None:
         """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""

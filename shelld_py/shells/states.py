@@ -2,7 +2,7 @@
 
 Rules of this file
     - It alone decides what is allowed in which state, and what a refusal says.
-    - A state is changed by `transition` and by nothing else.
+    - A state is changed by `StateMachine.take` and by nothing else.
     - Every (state, event) pair has an entry: a state to go to, or the error to raise.
 
 Theory of operation
@@ -10,9 +10,12 @@ Theory of operation
     `unrecoverable` when its bash has ended: crashed, killed, replaced by `exec`. Only a recycle, which
     starts a fresh bash, or the end of the shell leads out of that.
 
-    Requests are START, RUN, KILL, STDIN, RESIZE, RECYCLE and END; FINISH (the command is over, bash lives)
-    and BREAK (bash has ended) are what bash does. A request that does not change the state has an entry
-    all the same: that it is allowed.
+    While it is recycled, the old bash ends and the new one starts: `recycling`. That state is the daemon's own.
+    Clients go on seeing the one before it, until the new bash is there, or is known not to come.
+
+    Requests are START, RUN, KILL, STDIN, RESIZE, RECYCLE and END. FINISH (the command is over, bash lives)
+    and BREAK (bash has ended) are what bash does; STARTED and FAILED say what came of a recycle. An event that
+    does not change the state has an entry all the same: that it is allowed.
 """
 
 from enum import StrEnum
@@ -29,6 +32,16 @@ from shelld_py.errors import (
 from shelld_py.models import ShellState
 
 
+class State(StrEnum):
+    """The states of a shell: those that clients see, and the one between two bashes."""
+
+    AVAILABLE = "available"
+    READY = "ready"
+    BUSY = "busy"
+    UNRECOVERABLE = "unrecoverable"
+    RECYCLING = "recycling"
+
+
 class Event(StrEnum):
     """What can happen to a shell."""
 
@@ -40,10 +53,12 @@ class Event(StrEnum):
     STDIN = "stdin"
     RESIZE = "resize"
     RECYCLE = "recycle"
+    STARTED = "started"
+    FAILED = "failed"
     END = "end"
 
 
-AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
+AVAILABLE, READY, BUSY, UNRECOVERABLE, RECYCLING = State
 
 MESSAGES: Final[dict[type[Conflict], str]] = {
     ShellNotStarted: "The shell has not been started.",
@@ -53,7 +68,7 @@ MESSAGES: Final[dict[type[Conflict], str]] = {
     NoRunningCommand: "No command is running.",
 }
 
-TABLE: Final[dict[ShellState, dict[Event, ShellState | type[Conflict]]]] = {
+TABLE: Final[dict[State, dict[Event, State | type[Conflict]]]] = {
     AVAILABLE: {
         Event.START: READY,
         Event.RUN: ShellNotStarted,
@@ -63,6 +78,8 @@ TABLE: Final[dict[ShellState, dict[Event, ShellState | type[Conflict]]]] = {
         Event.STDIN: ShellNotStarted,
         Event.RESIZE: ShellNotStarted,
         Event.RECYCLE: ShellNotStarted,
+        Event.STARTED: AVAILABLE,
+        Event.FAILED: AVAILABLE,
         Event.END: AVAILABLE,
     },
     READY: {
@@ -73,7 +90,9 @@ TABLE: Final[dict[ShellState, dict[Event, ShellState | type[Conflict]]]] = {
         Event.KILL: READY,
         Event.STDIN: NoRunningCommand,
         Event.RESIZE: READY,
-        Event.RECYCLE: READY,
+        Event.RECYCLE: RECYCLING,
+        Event.STARTED: READY,
+        Event.FAILED: READY,
         Event.END: AVAILABLE,
     },
     BUSY: {
@@ -84,7 +103,9 @@ TABLE: Final[dict[ShellState, dict[Event, ShellState | type[Conflict]]]] = {
         Event.KILL: BUSY,
         Event.STDIN: BUSY,
         Event.RESIZE: BUSY,
-        Event.RECYCLE: READY,
+        Event.RECYCLE: RECYCLING,
+        Event.STARTED: BUSY,
+        Event.FAILED: BUSY,
         Event.END: AVAILABLE,
     },
     UNRECOVERABLE: {
@@ -95,18 +116,47 @@ TABLE: Final[dict[ShellState, dict[Event, ShellState | type[Conflict]]]] = {
         Event.KILL: UNRECOVERABLE,
         Event.STDIN: ShellUnrecoverable,
         Event.RESIZE: ShellUnrecoverable,
-        Event.RECYCLE: READY,
+        Event.RECYCLE: RECYCLING,
+        Event.STARTED: UNRECOVERABLE,
+        Event.FAILED: UNRECOVERABLE,
+        Event.END: AVAILABLE,
+    },
+    RECYCLING: {
+        Event.START: ShellAlreadyStarted,
+        Event.RUN: ShellBusy,
+        Event.FINISH: RECYCLING,
+        Event.BREAK: RECYCLING,
+        Event.KILL: RECYCLING,
+        Event.STDIN: NoRunningCommand,
+        Event.RESIZE: ShellBusy,
+        Event.RECYCLE: RECYCLING,
+        Event.STARTED: READY,
+        Event.FAILED: UNRECOVERABLE,
         Event.END: AVAILABLE,
     },
 }
 
 
-def transition(state: ShellState, event: Event) -> ShellState:
-    """Return the state that follows `state` on `event`, or raise the `Conflict` that refuses it."""
-    target = TABLE[state][event]
-    if isinstance(target, ShellState):
-        return target
-    raise target(MESSAGES[target], state=state.value)
+class StateMachine:
+    """The state of one shell."""
+
+    def __init__(self) -> None:
+        self.state = AVAILABLE
+        self.shown = ShellState.AVAILABLE
+        """The state as clients see it."""
+
+    def after(self, event: Event) -> State:
+        """Return the state that would follow on `event`, or raise the `Conflict` that refuses it."""
+        target = TABLE[self.state][event]
+        if isinstance(target, State):
+            return target
+        raise target(MESSAGES[target], state=self.shown.value)
+
+    def take(self, event: Event) -> None:
+        """Go to the state that follows on `event`, or raise the `Conflict` that refuses it."""
+        self.state = self.after(event)
+        if self.state is not RECYCLING:
+            self.shown = ShellState(self.state)
 
 
 def diagram() -> str:
@@ -114,6 +164,6 @@ def diagram() -> str:
     lines = ["stateDiagram-v2", "    [*] --> available"]
     for state, row in TABLE.items():
         for event, target in row.items():
-            if isinstance(target, ShellState) and target is not state:
+            if isinstance(target, State) and target is not state:
                 lines.append(f"    {state} --> {target}: {event}")
     return "\n".join(lines)

@@ -217,6 +217,55 @@ def test_escalation_leaves_no_survivors(impatient_daemon: RunningDaemon) -> None
     assert alive(earlier)
 
 
+def test_kill_with_all_that_is_in_the_background(daemon: RunningDaemon) -> None:
+    """`all` also kills what the run has left running, in sessions of its own too; what other runs left goes on."""
+    (earlier,) = daemon.run("sleep 64 &")["background_pids"]
+    run_id = daemon.start("sleep 65 & setsid sh -c 'sleep 65; true' & sleep 66")
+    wait_for(lambda: len(processes_with("sleep\x0065")) == 2 and processes_with("sleep\x0066"))
+    killed = daemon.json("POST", f"/runs/{run_id}/kill?all=true")
+    assert killed == {"state": "ready", "run": run_id, "killed": True, "survivors": []}
+    assert processes_with("sleep\x0065") == []
+    assert alive(earlier)
+    ended = daemon.run("sleep 65 & true")
+    later = daemon.start("sleep 67")
+    in_foreground(daemon, "sleep 67")
+    killed = daemon.json("POST", f"/runs/{ended['run_id']}/kill?all=true")
+    assert killed == {"state": "busy", "run": ended["run_id"], "killed": True, "survivors": []}
+    assert not any(map(alive, ended["background_pids"]))
+    assert alive(earlier)
+    assert processes_with("sleep\x0067")
+    assert daemon.json("POST", f"/runs/{ended['run_id']}/kill?all=true")["killed"] is False
+    refused = daemon.client.post(f"/runs/{later}/kill?all=true&signal=TERM")
+    problem(refused, 400, "invalid_request")
+
+
+def test_kill_of_a_one_shot_leaves_nothing(daemon: RunningDaemon) -> None:
+    """Its shell is its own: all that it has started goes with it, also where the command itself has ended."""
+    for command, status in (("sleep 65 & setsid sleep 65 & sleep 66", "killed"), ("sleep 65 &", "completed")):
+        run_id = daemon.json("POST", "/exec", json={"command": command, "timeout": 0})["run_id"]
+        wait_for(lambda: processes_with("sleep\x0065"))
+        if status == "completed":
+            daemon.finished(run_id)
+        killed = daemon.json("POST", f"/runs/{run_id}/kill")
+        assert killed == {"state": "available", "run": run_id, "killed": True, "survivors": []}
+        assert processes_with("sleep\x0065") == processes_with("sleep\x0066") == []
+        assert daemon.finished(run_id)["status"] == status
+        assert daemon.json("POST", f"/runs/{run_id}/kill")["killed"] is False
+
+
+def test_signal_to_a_run_that_has_hardly_begun(daemon: RunningDaemon) -> None:
+    """It is never lost to a run that goes on: either it was sent, or the run is over by then."""
+    for _ in range(40):
+        run_id = daemon.start("sleep 60")
+        answer = daemon.json("POST", f"/runs/{run_id}/kill?signal=TERM")
+        assert answer["killed"] is True
+        assert daemon.finished(run_id)["status"] == "killed"
+        quick = daemon.start("true")
+        answer = daemon.json("POST", f"/runs/{quick}/kill?signal=TERM")
+        assert answer["killed"] or answer["state"] == "ready"
+        daemon.finished(quick)
+
+
 def test_result_of_an_escalated_kill(impatient_daemon: RunningDaemon) -> None:
     """A command that SIGKILL ended died of that: its result says so, and its output has no word of a stopped job."""
     daemon = impatient_daemon

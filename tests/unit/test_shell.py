@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from shelld_py.config import LimitSettings, OnExit, OutputSettings, ShellSettings
-from shelld_py.errors import Conflict, InvalidRequest, RunIdConflict, ShellNotStarted, ShellStartFailed, StdinGap
+from shelld_py.errors import (
+    Conflict,
+    InvalidRequest,
+    RunIdConflict,
+    ShellBusy,
+    ShellNotStarted,
+    ShellStartFailed,
+    StdinGap,
+)
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
@@ -304,6 +312,22 @@ def test_killing_what_ignores_interrupts(tmp_path: Path) -> None:
     in_shell(tmp_path, test, kill_grace=0.1)
 
 
+def test_a_kill_whose_interrupt_never_comes_through(tmp_path: Path) -> None:
+    """What an interrupt takes counts: where there is no moment for one, the next step comes all the same."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text="echo begun; sleep 60"))
+        await until(lambda: output(run) == "begun\n")
+        bash = shell._bash
+        assert bash is not None
+        async with bash._signaller.held():
+            killed = await shell.kill()
+        assert (killed.killed, killed.state) == (True, UNRECOVERABLE)
+        assert run.status is RunStatus.KILLED
+
+    in_shell(tmp_path, test, kill_grace=0.1)
+
+
 def test_one_signal(tmp_path: Path) -> None:
     """It goes to the foreground, and the command may do with it what it likes."""
 
@@ -399,7 +423,8 @@ def test_no_run_begins_in_a_bash_that_is_ending(tmp_path: Path, way: str) -> Non
             await asyncio.sleep(0)
             assert not ending.done()
             while not ending.done():
-                with pytest.raises(ShellNotStarted):
+                assert shell.state is (READY if way == "recycle" else AVAILABLE)
+                with pytest.raises(ShellBusy if way == "recycle" else ShellNotStarted):
                     shell.submit(Command(text="echo late"))
                 await asyncio.sleep(0)
             if way == "end":
@@ -471,8 +496,7 @@ def test_a_bash_that_dies_as_it_starts(tmp_path: Path) -> None:
             try:
                 await shell.recycle()
             except ShellStartFailed:  # it was too early
-                startup.write_text("")
-                await shell.start(StartupRequest())
+                assert shell.state is UNRECOVERABLE
                 continue
             await until(lambda: shell.pid is None)
             assert shell.state is not READY
