@@ -2,24 +2,28 @@
 
 Order of the end, which every way there takes (a request, a signal, the idle timer): no new request is
 admitted; all shells end, so that waiting requests are answered; the last hook runs; the server closes;
-the data directory is given free. After `timeout.shutdown` the process exits all the same.
+the data directory is given free; the process exits, whatever its threads do. After `timeout.shutdown`
+it exits all the same.
 """
 
+import _thread
 import asyncio
 import contextlib
 import gc
 import logging
 import os
 import resource
-import shutil
 import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import uvicorn
 import uvloop
@@ -32,11 +36,17 @@ from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
 from shelld_py.linux import oom
-from shelld_py.linux.processes import become_subreaper
+from shelld_py.linux.processes import become_subreaper, still_alive
+from shelld_py.linux.removal import remove_tree
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 
 _LAST_ANSWERS: Final = 2
+_LAST_WORDS: Final = 0.5
+"""Seconds that dying processes and a log that may not take a line any more get at the very end."""
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
+"""Their default action would end the process and leave all behind."""
 
 
 def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
@@ -64,10 +74,16 @@ class Daemon:
     """One daemon from its start to its end: `await Daemon(...).serve()`."""
 
     def __init__(self, configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
+        """Make it, in a running event loop. It heeds signals from here on, for it makes what has to be removed."""
         settings = configuration.settings
         self._settings = settings
         self._logger = logger
+        self._loop = asyncio.get_running_loop()
+        self._stop_reason: asyncio.Future[str] = self._loop.create_future()
+        self._stopping = False
+        self._watched = False
         working_directory = _working_directory(settings)
+        self._take_signals()
         self._temporary = None if settings.server.data_directory else tempfile.mkdtemp(prefix="shelld-py-")
         surroundings = Surroundings(
             environment=inheritable_environment(environ),
@@ -79,8 +95,6 @@ class Daemon:
         self._computer = Computer(settings, surroundings, logger)
         self._oom_score_adj = surroundings.oom_score_adj
         self._idle = IdleTimer(settings.timeout.idle, self._idle_too_long)
-        self._stopping = False
-        self._stop_reason: asyncio.Future[str] | None = None
         self._application = Application(
             self._computer,
             KeyHolder(configuration.key),
@@ -90,8 +104,11 @@ class Daemon:
             shut_down=lambda: self._stop("a request"),
         )
 
-    async def serve(self) -> None:
-        """Serve until the end. Raises `ConfigError` when the address or the data directory cannot be had."""
+    async def serve(self) -> NoReturn:
+        """Serve until the end, which is that of the process, with exit status 0.
+
+        Raises `ConfigError` when the address or the data directory cannot be had.
+        """
         try:
             self._computer.open()
             listener = _listen(self._settings)
@@ -101,14 +118,10 @@ class Daemon:
         become_subreaper()
         oom.lower(self._oom_score_adj)
         self._computer.kernel_limits.take()
-        loop = asyncio.get_running_loop()
-        self._stop_reason = loop.create_future()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
-        signal.signal(signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self._computer.reaper.reap))
+        signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._computer.reaper.reap))
         server = _Server(_server_config(self._application, self._settings.server))
-        serving = loop.create_task(server.serve([listener]))
+        serving = self._loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._logger.info("serving on %s", address)
@@ -117,28 +130,50 @@ class Daemon:
             sys.stdout.flush()
         self._idle.start()
         gc.freeze()
+        status = 1
         try:
             waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(server, serving)
+            status = 0
+        except Exception:
+            self._logger.exception("the daemon ends for a fault of its own")
         finally:
             listener.close()
             self._remove_temporary()
+            # Not by returning: the interpreter waits for its threads, and one may hang in a read for ever.
+            logging.shutdown()
+            os._exit(status)
 
     async def _shut_down(self, server: "_Server", serving: asyncio.Task[None]) -> None:
-        self._stopping = True
+        self._stop("the server has ended")
         self._idle.stop()
-        watchdog = asyncio.get_running_loop().call_later(self._settings.timeout.shutdown, self._give_up)
         await self._computer.end()
         await self._application.aclose()
         server.stop()
         await serving
-        watchdog.cancel()
         self._logger.info("stopped")
+
+    def _take_signals(self) -> None:
+        for number in _ENDING_SIGNALS:
+            # nohup(1) has it ignored.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._end_by_signal)
+        for number in _IDLE_SIGNALS:
+            signal.signal(number, self._pass_over_signal)
+
+    def _end_by_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Runs between any two steps of the main thread, also where the event loop hangs in a system call."""
+        self._start_watchdog()
+        self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
+
+    def _pass_over_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._logger.info, "%s means nothing here", signal.Signals(number).name)
 
     def _stop(self, reason: str) -> None:
         self._stopping = True
-        if self._stop_reason and not self._stop_reason.done():
+        self._start_watchdog()
+        if not self._stop_reason.done():
             self._logger.info("shutting down: %s", reason)
             self._stop_reason.set_result(reason)
 
@@ -149,18 +184,36 @@ class Daemon:
         if self._stopping:
             raise ShuttingDown("The daemon is shutting down.")
 
+    def _start_watchdog(self) -> None:
+        """From now on the process has `timeout.shutdown` to end; nobody calls that off.
+
+        Safe in a signal handler: `threading.Thread.start` takes locks, which the main thread may hold just then.
+        """
+        if not self._watched:
+            self._watched = True
+            _thread.start_new_thread(self._give_up, ())
+
     def _give_up(self) -> None:
-        """The orderly end takes too long: kill what is left and go."""
-        self._logger.error("not stopped within timeout.shutdown, exiting")
-        self._computer.reaper.kill_all()
-        self._remove_temporary()
-        self._computer.kernel_limits.release()
-        logging.shutdown()
-        os._exit(0)
+        """The orderly end takes too long: kill what is left and go. In a thread of its own."""
+        time.sleep(self._settings.timeout.shutdown)
+        try:
+            killed = self._computer.reaper.kill_all()
+            deadline = time.monotonic() + _LAST_WORDS
+            while any(map(still_alive, killed)) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            self._computer.kernel_limits.release()
+            self._remove_temporary()
+            # In a thread: whoever hangs may do so in the log, and hold its lock.
+            said = "not stopped within timeout.shutdown, exiting"
+            speaker = threading.Thread(target=self._logger.error, args=(said,), daemon=True)
+            speaker.start()
+            speaker.join(_LAST_WORDS)
+        finally:
+            os._exit(0)
 
     def _remove_temporary(self) -> None:
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            remove_tree(self._temporary)
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,7 @@
 """Logging: one logger, as text or as JSON lines, to standard error or to a file that is rotated."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
@@ -58,9 +59,11 @@ class _BatchHandler(logging.StreamHandler[TextIO]):
     def flush(self) -> None:
         """Write what is there."""
         lines, self._lines = self._lines, []
-        if lines:
-            self.stream.write("\n".join(lines) + "\n")
-        super().flush()
+        # A terminal that was closed (EIO), a pipe whose reader is gone: there is nobody who could be told.
+        with contextlib.suppress(OSError):
+            if lines:
+                self.stream.write("\n".join(lines) + "\n")
+            super().flush()
 
 
 def set_up_logging(settings: LoggingSettings) -> logging.Logger:

@@ -127,7 +127,7 @@ def running_daemon(
     with stderr_log.open("ab") as stderr:
         process = subprocess.Popen(arguments, cwd=work, env=environ, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        url = wait_for(lambda: _address(process, log, before, stderr_log), _START_TIMEOUT)
+        url = wait_for(lambda: serving_url(process, log, before, stderr_log), _START_TIMEOUT)
         daemon = RunningDaemon(process, url, log, data)
         yield daemon
         daemon.stop()
@@ -154,9 +154,10 @@ def ask(
     headers: dict[str, str] | None = None,
     body: Any = None,
     key: str | None = None,
+    timeout: float = 30,
 ) -> Answer:
     """Send one request to `url`; `path` goes out as it is, and a body that is an iterator goes out in chunks."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     try:
         sent = {**({"X-Shell-Key": key} if key is not None else {}), **(headers or {})}
         connection.request(method, path, body=body, headers=sent, encode_chunked=hasattr(body, "__next__"))
@@ -193,7 +194,8 @@ def processes_with(marker: str) -> list[int]:
     return [stat.pid for stat in found if stat and stat.alive and (stat.pid in ours or stat.parent == 1)]
 
 
-def _address(process: subprocess.Popen[bytes], log: Path, before: int, stderr_log: Path) -> str | None:
+def serving_url(process: subprocess.Popen[bytes], log: Path, before: int, stderr_log: Path) -> str | None:
+    """Return where a daemon serves; None as long as its `log`, from the offset `before` on, does not say."""
     assert process.poll() is None, stderr_log.read_text()
     found = _SERVING.search(log.read_text()[before:]) if log.exists() else None
     return found[1] if found else None

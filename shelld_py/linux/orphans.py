@@ -49,6 +49,6 @@ class Reaper:
                 os.kill(pid, signal.SIGKILL)
         self.reap()
 
-    def kill_all(self) -> None:
-        """Kill every descendant of this process, those with an owner too: for the last moment."""
-        processes.kill_descendants(os.getpid())
+    def kill_all(self) -> list[processes.ProcessStat]:
+        """Kill every descendant of this process, those with an owner too, and return them: for the last moment."""
+        return processes.kill_descendants(os.getpid())

@@ -1,0 +1,200 @@
+"""The end that nobody asked for politely: a terminal that is closed, signals, threads that hang."""
+
+import contextlib
+import fcntl
+import http.client
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import KEY, RunningDaemon, ask, processes_with, running_daemon, serving_url, wait_for
+from tests.fuse import unanswered_file
+
+
+@contextmanager
+def daemon_of(tmp_path: Path, command: list[str], **options: object) -> Iterator[tuple[RunningDaemon, Path]]:
+    """Start a daemon without a data directory by `command`; give it, and where its temporary directory lies."""
+    temporary, work, log = tmp_path / "tmp", tmp_path / "work", tmp_path / "log"
+    temporary.mkdir()
+    work.mkdir()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHELLD_")}
+    environ |= {"TMPDIR": str(temporary), "HOME": str(work), "SHELLD_KEY": KEY, "SHELLD_SERVER__PORT": "0"}
+    environ |= {"SHELLD_LOGGING__FILE": str(log), "SHELLD_HOOKS__ON_SHUTDOWN": "touch hook", "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen(command, cwd=work, env=environ, **options)  # type: ignore[call-overload]
+    try:
+        url = wait_for(lambda: serving_url(process, log, 0, log), 60)
+        daemon = RunningDaemon(process, url, log, temporary)
+        yield daemon, temporary
+        daemon.client.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def listens(port: int) -> bool:
+    """Return whether somebody listens on the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+SERVE = [sys.executable, "-m", "shelld_py"]
+
+
+def test_closed_terminal(tmp_path: Path) -> None:
+    """A daemon whose terminal is closed ends in order: hook, detached processes, temporary directory, exit status 0."""
+    master, slave = pty.openpty()
+    # setsid(1) --ctty makes the terminal the controlling one, so that closing it sends SIGHUP.
+    with daemon_of(tmp_path, ["setsid", "--ctty", *SERVE], stdin=slave, stdout=slave, stderr=slave) as (
+        daemon,
+        temporary,
+    ):
+        os.close(slave)
+        daemon.fresh()
+        daemon.run("setsid -f sleep 4399")
+        assert list(temporary.iterdir())
+        os.close(master)
+        assert daemon.process.wait(60) == 0
+        assert processes_with("sleep\x004399") == []
+        assert list(temporary.iterdir()) == []
+        assert (tmp_path / "work" / "hook").exists()
+        assert "shutting down: SIGHUP" in daemon.log.read_text()
+
+
+def test_nohup(tmp_path: Path) -> None:
+    """A daemon that was started with SIGHUP ignored stays when it comes."""
+    with daemon_of(tmp_path, ["nohup", *SERVE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as (daemon, _):
+        daemon.process.send_signal(signal.SIGHUP)
+        assert daemon.state() == "available"
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(60) == 0
+        assert "SIGHUP" not in daemon.log.read_text()
+
+
+def test_quit(start_daemon) -> None:
+    """SIGQUIT, which Ctrl-\\ sends, is an orderly end as well."""
+    daemon = start_daemon(hooks__on_shutdown="touch hook")
+    daemon.process.send_signal(signal.SIGQUIT)
+    assert daemon.process.wait(60) == 0
+    assert (daemon.log.parent / "work" / "hook").exists()
+
+
+def test_user_signals_mean_nothing(start_daemon) -> None:
+    """SIGUSR1 and SIGUSR2 end nothing, and are logged."""
+    daemon = start_daemon()
+    daemon.fresh()
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        daemon.process.send_signal(number)
+        wait_for(lambda name=number.name: f"{name} means nothing here" in daemon.log.read_text())
+    assert daemon.run("echo here")["stdout"] == "here\n"
+
+
+def test_commands_have_the_default_signals(start_daemon) -> None:
+    """What the daemon does at signals is not handed on to shells."""
+    daemon = start_daemon()
+    daemon.fresh()
+    ignored = daemon.run("grep -e SigIgn -e SigBlk /proc/self/status | cut -f 2 | sort -u")["stdout"]
+    assert ignored == "0" * 16 + "\n"
+
+
+def test_signal_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    """A signal that comes while the daemon starts ends it, too, and leaves no temporary directory."""
+    (tmp_path / "tmp").mkdir()
+    environ = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "SHELLD_SERVER__PORT": "0"}
+    process = subprocess.Popen(SERVE, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: list((tmp_path / "tmp").iterdir()), 60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def ask_in_vain(daemon: RunningDaemon, path: str) -> threading.Thread:
+    """Send a request whose connection may break; return the thread that waits for the answer."""
+
+    def wait() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            daemon.ask("GET", path, key=KEY)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="mounts a FUSE file system")
+@pytest.mark.parametrize("shutdown", ["1s", "60s"])
+def test_thread_that_hangs(tmp_path: Path, shutdown: str) -> None:
+    """A thread that hangs in a read keeps nobody: not beyond timeout.shutdown, and no longer than the rest takes."""
+    with (
+        running_daemon(tmp_path, timeout__shutdown=shutdown) as daemon,
+        unanswered_file(tmp_path / "work" / "share") as asked,
+    ):
+        daemon.fresh()
+        daemon.run("setsid -f sleep 4388")
+        asker = ask_in_vain(daemon, "/files/raw?path=share/file")
+        assert asked.wait(60)
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(50) == 0
+        assert processes_with("sleep\x004388") == []
+        asker.join(60)
+
+
+def test_file_without_an_end(start_daemon) -> None:
+    """Nor does one that reads a file which has no end."""
+    daemon = start_daemon(files__allowed_directories='["/"]', timeout__shutdown="5s")
+    asker = ask_in_vain(daemon, "/files/raw?path=/proc/self/pagemap")
+    wait_for(lambda: "/files/raw" in daemon.log.read_text() or not asker.is_alive() or reads_pagemap(daemon), 60)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(60) == 0
+    asker.join(60)
+
+
+def reads_pagemap(daemon: RunningDaemon) -> bool:
+    """Return whether the daemon has the file open."""
+    with contextlib.suppress(OSError):
+        return any(link.readlink().name == "pagemap" for link in Path(f"/proc/{daemon.process.pid}/fd").iterdir())
+    return False
+
+
+def test_log_that_nobody_reads(tmp_path: Path) -> None:
+    """The main thread itself may hang, writing a line of the log that nobody takes: the end is the same."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    port = free_port()
+    settings = {"SHELLD_SERVER__PORT": str(port), "SHELLD_TIMEOUT__SHUTDOWN": "1s"}
+    environ = {**os.environ, **settings, "SHELLD_KEY": KEY, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(SERVE, env=environ, stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    try:
+        daemon = RunningDaemon(process, f"http://127.0.0.1:{port}", tmp_path, tmp_path)
+        wait_for(lambda: listens(port), 60)
+        daemon.fresh()
+        daemon.run("setsid -f sleep 4377")
+        waiting = Path(f"/proc/{process.pid}/wchan")
+        with contextlib.suppress(OSError):
+            while "pipe_write" not in waiting.read_text():
+                ask(daemon.url, "GET", "/" + "x" * 500, timeout=2)
+        wait_for(lambda: "pipe_write" in waiting.read_text(), 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert processes_with("sleep\x004377") == []
+        assert list(tmp_path.iterdir()) == []
+        daemon.client.close()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
