@@ -8,9 +8,11 @@ leaving the old file as it was.
 import errno
 import os
 
+import msgspec
+
 from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText
 from shelld_py.files.diff import unified_diff
-from shelld_py.files.history import Backup, Fingerprint, History, LinkBackup
+from shelld_py.files.history import Backup, History, LinkBackup, NoBackup
 from shelld_py.files.mismatch import text_not_found, unexpected_count
 from shelld_py.files.models import (
     ChangeRequest,
@@ -32,11 +34,11 @@ from shelld_py.files.preconditions import check_preconditions, precondition_fail
 from shelld_py.files.storage import (
     Attributes,
     FileIdentity,
+    Fingerprint,
     NewFile,
     check_regular,
     check_same,
     check_writable,
-    chunks_of,
     read_all,
     status_of,
     sync_directory,
@@ -91,17 +93,10 @@ class Changes:
             expected = request.expected_replacements
             if expected is not None and fitting.count != expected:
                 raise unexpected_count(old.body, fitting, expected, location.path)
+            self._policy.check_new_size(file.status.st_size + fitting.growth, location.path)  # before it is built
             new = Text(old.body.replace(fitting.old, fitting.new), old.marked)
             result = self._write_text(location, Operation.REPLACE, old, new, file)
-            return ReplaceResult(
-                path=result.path,
-                operation=result.operation,
-                size=result.size,
-                etag=result.etag,
-                undo_depth=result.undo_depth,
-                diff=result.diff,
-                replacements=fitting.count,
-            )
+            return ReplaceResult(**msgspec.structs.asdict(result), replacements=fitting.count)
 
     def delete(self, location: Location, request: DeleteRequest) -> ChangeResult:
         """Delete a regular file, or a symbolic link to one or to nothing.
@@ -110,7 +105,7 @@ class Changes:
         """
         target = _link_target(location)
         diff = ""
-        before: Backup | LinkBackup
+        before: Backup | LinkBackup | NoBackup
         if target is not None:
             with open_through(self._directories, location) as linked:
                 check_preconditions(request, linked, location.path)
@@ -121,13 +116,13 @@ class Changes:
                 check_preconditions(request, file, location.path)
                 text = file.text_or_none(self._policy)
                 diff = "" if text is None else self._diff(text, None, location)
-                before = self._history.save(file.descriptor)
+                before = self._history.save(file)
                 with self._history.discarding(before):
                     check_same(location.directory, location.name, file.identity, location.path)
                     os.unlink(location.name, dir_fd=location.directory)
         sync_directory(location.directory)
         self._history.add(location.path, Operation.DELETE, before, None)
-        return self._result(location, Operation.DELETE, 0, None, diff)
+        return self._result(location, Operation.DELETE, 0, None, diff, before)
 
     def move(self, source: Location, destination: Location, request: MoveRequest) -> MoveResult:
         """Give a regular file, or a symbolic link to one, another name.
@@ -210,12 +205,12 @@ class Changes:
         self, location: Location, operation: Operation, new: NewFile, file: OpenFile | None, diff: str
     ) -> ChangeResult:
         """Put `new` in the place of `file`, and remember the step."""
-        before = self._history.save(file.descriptor) if file else None
+        before = self._history.save(file) if file else None
         with self._history.discarding(before):
             attributes = Attributes.of(file.descriptor) if file else None
             mode = new.publish(location.name, attributes, file.identity if file else None, location.path)
         self._history.add(location.path, operation, before, Fingerprint(new.etag, mode), location.made)
-        return self._result(location, operation, new.size, new.etag, diff)
+        return self._result(location, operation, new.size, new.etag, diff, before)
 
     def _raw_diff(self, location: Location, file: OpenFile | None, new: NewFile) -> str:
         if not self._policy.fits(new.size) or (file and not self._policy.fits(file.status.st_size)):
@@ -233,7 +228,15 @@ class Changes:
     def _diff(self, old: str | None, new: str | None, location: Location) -> str:
         return unified_diff(old, new, self._directories.shown(location.path))
 
-    def _result(self, location: Location, operation: Operation, size: int, etag: str | None, diff: str) -> ChangeResult:
+    def _result(
+        self,
+        location: Location,
+        operation: Operation,
+        size: int,
+        etag: str | None,
+        diff: str,
+        before: Backup | LinkBackup | NoBackup | None,
+    ) -> ChangeResult:
         return ChangeResult(
             path=displayable(location.path),
             operation=operation,
@@ -241,6 +244,8 @@ class Changes:
             etag=etag,
             undo_depth=self._history.depth(location.path),
             diff=diff,
+            undo=not isinstance(before, NoBackup),
+            undo_reason=before.reason if isinstance(before, NoBackup) else None,
         )
 
 
@@ -266,11 +271,9 @@ def _rename(source: Location, destination: Location, replaced: os.stat_result | 
     except OSError as error:
         if error.errno != errno.EXDEV or file is None or _link_target(source) is not None:
             raise
-        os.lseek(file.descriptor, 0, os.SEEK_SET)
         identity = FileIdentity.from_status(replaced) if replaced else None
         with NewFile(destination.directory) as new:
-            for data in chunks_of(file.descriptor):
-                new.write(data)
+            new.copy(file.descriptor, file.status.st_size)
             check_same(source.directory, source.name, file.identity, source.path)
             new.publish(destination.name, Attributes.of(file.descriptor), identity, destination.path)
         os.unlink(source.name, dir_fd=source.directory)

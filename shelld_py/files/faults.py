@@ -27,11 +27,17 @@ _MEANINGS: dict[int, tuple[type[ShelldError], str]] = {
     errno.ENXIO: (NotAFile, "is a socket or a device, not a regular file"),
     errno.EACCES: (PermissionDenied, "cannot be used: the system denies permission"),
     errno.EPERM: (PermissionDenied, "cannot be used: the system does not permit it (is it immutable?)"),
+    errno.EBUSY: (PermissionDenied, "cannot be changed: the system uses it"),
+    errno.ETXTBSY: (PermissionDenied, "cannot be changed: the system runs it"),
     errno.EROFS: (PermissionDenied, "cannot be changed: its file system is read-only"),
     errno.ENOSPC: (NoSpace, "was not changed: no space left on the device"),
     errno.EDQUOT: (NoSpace, "was not changed: the disk quota is exhausted"),
     errno.EFBIG: (NoSpace, "was not changed: the file would exceed the system's limit on file sizes"),
     errno.ENAMETOOLONG: (InvalidRequest, "cannot be a path: a name in it is too long"),
+    errno.EINVAL: (InvalidRequest, "is a name, or the operation one, that its file system does not know"),
+    errno.EOPNOTSUPP: (InvalidRequest, "is on a file system that cannot do this"),
+    errno.EAGAIN: (NotAFile, "has nothing to read at the moment: it is no stored file"),
+    errno.ESPIPE: (NotAFile, "cannot be read from an offset: it is no stored file"),
 }
 
 

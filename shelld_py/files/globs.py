@@ -1,16 +1,28 @@
 """Patterns for paths: the globs of requests, and the rules of .gitignore (gitignore(5)). Pure functions.
 
-A glob becomes a regular expression. `*` and `?` stop at slashes, `**` as a whole component does not, `[a-z]` and
-`[!a-z]` are sets, and in requests `{a,b}` are alternatives.
+`*` and `?` stop at slashes, `**` as a whole component does not, `[a-z]`, `[!a-z]` and `[[:alpha:]]` are sets, and in
+requests `{a,b}` are alternatives.
+
+A glob becomes a regular expression, and since anybody may write one, one that cannot be made to try out for long. The
+alternatives are written out first, within bounds. Then what follows a star is taken where it first occurs, for good
+(an atomic group): the next star passes over whatever a later place could have spared. A star stops at slashes, so that
+holds within a component; a double star takes the whole run of components up to the next double star in the same way.
 """
 
 import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from shelld_py.errors import InvalidRequest
+
+_LONGEST: Final = 1024
+"""Characters of a glob."""
+_MOST_ALTERNATIVES: Final = 500
+"""Globs that one with braces may stand for."""
+_MOST_RULES: Final = 10_000
+"""Lines of a .gitignore that count."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class Globs:
 
         Raises `InvalidRequest` for one that is none.
         """
-        return cls(tuple(_request_pattern(text) for text in texts))
+        return cls(tuple(pattern for text in texts for pattern in _request_patterns(text)))
 
     def match(self, path: str) -> bool:
         """Return whether a glob matches `path`, which is relative and without a slash at its end."""
@@ -44,7 +56,8 @@ class IgnoreRules:
     def extended(self, directory: str, text: str) -> Self:
         """Return these rules and those of the .gitignore `text` in `directory`, relative to the top."""
         prefix = f"{directory}/" if directory else ""
-        rules = tuple(rule for line in text.splitlines() if (rule := _ignore_rule(prefix, line)))
+        lines = text.split("\n", _MOST_RULES)[:_MOST_RULES]
+        rules = tuple(rule for line in lines if (rule := _ignore_rule(prefix, line.removesuffix("\r"))))
         return type(self)(self._rules + rules)
 
     def ignore(self, path: str, *, directory: bool) -> bool:
@@ -69,87 +82,175 @@ class _Rule:
         return path.startswith(self.prefix) and self.pattern.fullmatch(path, len(self.prefix)) is not None
 
 
-def _request_pattern(text: str) -> re.Pattern[str]:
+def _request_patterns(text: str) -> list[re.Pattern[str]]:
+    if len(text) > _LONGEST:
+        raise InvalidRequest(f"A glob has at most {_LONGEST} characters, not {len(text)}: {text[:100]!r}...")
     glob = text.removeprefix("./").strip("/")
     if not glob or "\0" in glob:
         raise InvalidRequest(f"{text!r} is not a glob; write one such as *.py or src/**/*.py.")
-    anywhere = "" if "/" in text.removeprefix("./").rstrip("/") else "(?:.*/)?"
+    anywhere = "" if "/" in text.removeprefix("./").rstrip("/") else "**/"
     try:
-        return _compiled(anywhere + _translated(glob, alternatives=True))
+        return [_compiled(anywhere + alternative) for alternative in _alternatives(glob)]
     except re.error as error:
-        raise InvalidRequest(f"{text!r} is not a glob: {error}.") from None
+        raise InvalidRequest(f"{text[:100]!r} is not a glob: {error}.") from None
 
 
 def _ignore_rule(prefix: str, line: str) -> _Rule | None:
-    text = re.sub(r"(?<!\\) +$", "", line)
+    text = line.rstrip(" ")
+    if len(text) < len(line) and (len(text) - len(text.rstrip("\\"))) % 2:
+        text += " "  # the first of the blanks is escaped
     negated = text.startswith("!")
     text = text.removeprefix("!")
-    if not text.strip("/") or text.startswith("#"):
+    if not text.strip("/") or text.startswith("#") or len(text) > _LONGEST:
         return None
     directories_only = text.endswith("/")
     path = text.removesuffix("/")
-    glob = path.removeprefix("/")
-    anywhere = "" if "/" in path else "(?:.*/)?"
+    anywhere = "" if "/" in path else "**/"
     try:
-        pattern = _compiled(anywhere + _translated(glob, alternatives=False))
+        pattern = _compiled(anywhere + path.removeprefix("/"), open_sets=False)
     except re.error:
         return None
     return _Rule(prefix, pattern, negated, directories_only)
 
 
-def _compiled(expression: str) -> re.Pattern[str]:
+def _compiled(glob: str, *, open_sets: bool = True) -> re.Pattern[str]:
+    """Return the regular expression that `glob`, without braces, stands for.
+
+    A set that is not closed means its bracket, or with `open_sets` false nothing. Raises `re.error`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what `re` may read differently one day, such as `--` in a set
-        return re.compile(expression, re.DOTALL)
+        return re.compile(_translated(glob, open_sets=open_sets), re.DOTALL)
 
 
-def _translated(glob: str, *, alternatives: bool) -> str:
-    """Return the regular expression that `glob` stands for."""
-    parts: list[str] = []
-    position, depth = 0, 0
-    while position < len(glob):
-        character = glob[position]
-        token = _TOKEN.match(glob, position)
-        if token and _is_component(glob, token):
-            parts.append(_DOUBLE_STAR[token.lastgroup or ""])
-            position = token.end()
+def _alternatives(glob: str) -> list[str]:
+    """Return the globs that one with braces stands for. Raises `re.error` where they are too many.
+
+    A brace that is never closed means itself, and so do a comma and a closing brace outside of braces.
+    """
+    closed, pending = {}, []
+    for at, character in _unescaped(glob):
+        if character == "{":
+            pending.append(at)
+        elif character == "}" and pending:
+            closed[pending.pop()] = at
+    if not closed:
+        return [glob]
+    # For each open brace, the whole glob first: its finished alternatives, and those in the making.
+    levels: list[tuple[list[str], list[str]]] = [([], [""])]
+    ends = set(closed.values())
+    start = 0
+    for at, character in _unescaped(glob):
+        opens, divides, closes = at in closed, character == "," and len(levels) > 1, at in ends
+        if not (opens or divides or closes):
             continue
+        finished, current = levels[-1]
+        current[:] = [text + glob[start:at] for text in current]
+        start = at + 1
+        if opens:
+            levels.append(([], [""]))
+            continue
+        finished += current
+        if divides:
+            current[:] = [""]
+        else:
+            levels.pop()
+            outer = levels[-1][1]
+            if len(outer) * len(finished) > _MOST_ALTERNATIVES:
+                raise re.error(f"its braces stand for more than {_MOST_ALTERNATIVES} alternatives")
+            outer[:] = [text + alternative for text in outer for alternative in finished]
+    return [text + glob[start:] for text in levels[0][1]]
+
+
+def _unescaped(glob: str) -> Iterable[tuple[int, str]]:
+    """Yield the characters that mean something in braces, each with its place: not those behind a backslash."""
+    return ((found.start(), found[0]) for found in _BRACES.finditer(glob) if len(found[0]) == 1)
+
+
+_BRACES = re.compile(r"\\.|\[[!^]?(?:\\.|[^\\])(?:\[:\w+:\]|\\.|[^\]\\])*\]|[{},]", re.DOTALL)
+_TOKEN = re.compile(r"(?P<middle>/\*\*/)|(?P<start>\*\*/)|(?P<end>/\*\*$)|(?P<all>\*\*$)")
+_SET = re.compile(r"\[([!^]?)((?:\[:\w+:\]|\\.|[^\\])(?:\[:\w+:\]|\\.|[^\]\\])*)\]", re.DOTALL)
+_MEMBER = re.compile(r"\[:(\w+):\]|\\(.)|[\[\]^&~|]", re.DOTALL)
+_CLASSES: Final = {
+    "alnum": "A-Za-z0-9",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": "\\s",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+def _translated(glob: str, *, open_sets: bool) -> str:
+    """Return the regular expression that `glob`, without braces, stands for."""
+    runs: list[str] = []
+    """What stands before each double star, and at last what stands behind the last one."""
+    stars: list[str] = [""]
+    """The run in the making: what stands before each single star, and at last what stands behind the last one."""
+
+    def run() -> str:
+        first, *others = stars
+        stars[:] = [""]
+        fixed = [f"(?>[^/]*?{segment})" for segment in others[:-1]]
+        return first + "".join(fixed) + (f"[^/]*{others[-1]}" if others else "")
+
+    position = 0
+    while position < len(glob):
+        token = _TOKEN.match(glob, position)
+        if token and (glob[position] == "/" or position == 0 or glob[position - 1] == "/"):
+            position = token.end()
+            if token.lastgroup == "all":
+                return _joined([*runs, run()], ".*")
+            if token.lastgroup in ("middle", "end"):
+                stars[-1] += "/"
+            if token.lastgroup == "end":
+                return _joined([*runs, run()], ".*")
+            runs.append(run())
+            continue
+        character = glob[position]
         position += 1
         if character == "*":
             while glob.startswith("*", position):
                 position += 1
-            parts.append("[^/]*")
+            stars.append("")
         elif character == "?":
-            parts.append("[^/]")
-        elif character == "[" and (found := _SET.match(glob, position)):
-            inverse = "^" if found[1] else ""
-            parts.append(f"(?!/)[{inverse}{_escaped_set(found[2])}]")
+            stars[-1] += "[^/]"
+        elif character == "[" and (found := _SET.match(glob, position - 1)):
+            stars[-1] += f"(?!/)[{'^' if found[1] else ''}{_MEMBER.sub(_member, found[2])}]"
             position = found.end()
-        elif character == "[" and not alternatives:
+        elif character == "[" and not open_sets:
             raise re.error("the set is not closed")
         elif character == "\\" and position < len(glob):
-            parts.append(re.escape(glob[position]))
+            stars[-1] += re.escape(glob[position])
             position += 1
-        elif alternatives and character == "{" and "}" in glob[position:]:
-            parts.append("(?:")
-            depth += 1
-        elif depth and character in ",}":
-            parts.append("|" if character == "," else ")")
-            depth -= character == "}"
         else:
-            parts.append(re.escape(character))
-    return "".join(parts) + ")" * depth
+            stars[-1] += re.escape(character)
+    return _joined([*runs, run()], "")
 
 
-_TOKEN = re.compile(r"(?P<middle>/\*\*/)|(?P<start>\*\*/)|(?P<end>/\*\*$)|(?P<all>\*\*$)")
-_DOUBLE_STAR = {"middle": "/(?:.*/)?", "start": "(?:.*/)?", "end": "/.*", "all": ".*"}
-_SET = re.compile(r"([!^]?)((?:\\.|[^\\])(?:\\.|[^\]\\])*)\]", re.DOTALL)
+def _joined(runs: list[str], end: str) -> str:
+    """Return runs of components with any number of others between them, and then `end`.
+
+    All but the first, which stands at the beginning, and the last, which stands at the end, stand where they first do.
+    """
+    first, *others = runs
+    if not others:
+        return first + end
+    fixed = [f"(?>(?:.*?/)??{run})" for run in others[:-1]]
+    last = f"(?:.*/)?{others[-1]}" if not end else f"(?>(?:.*?/)??{others[-1]})"
+    return first + "".join(fixed) + last + end
 
 
-def _is_component(glob: str, token: re.Match[str]) -> bool:
-    """Return whether a double star that begins with its stars stands at the beginning of a component."""
-    return glob[token.start()] == "/" or token.start() == 0 or glob[token.start() - 1] == "/"
-
-
-def _escaped_set(content: str) -> str:
-    return re.sub(r"\\(.)|[\[\]^&~|]", lambda found: re.escape(found[1] or found[0]), content, flags=re.DOTALL)
+def _member(found: re.Match[str]) -> str:
+    """Return a part of a set as `re` writes it."""
+    if found[1]:
+        if found[1] not in _CLASSES:
+            raise re.error(f"there is no class [:{found[1]}:]")
+        return _CLASSES[found[1]]
+    return re.escape(found[2] or found[0])

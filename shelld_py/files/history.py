@@ -17,19 +17,11 @@ from dataclasses import dataclass
 
 from shelld_py.errors import ConfigError
 from shelld_py.files.models import Operation
-from shelld_py.files.storage import Attributes
+from shelld_py.files.open_file import OpenFile
+from shelld_py.files.storage import NO_ROOM, Attributes, FileIdentity, Fingerprint, clone, copy_content, no_writers
+from shelld_py.units import format_size
 
 _BACKUP_NAME = re.compile(r"[0-9a-f]{32}\.backup")
-_COPIED_AT_ONCE = 1 << 24
-"""Bytes that one sendfile(2) copies, inside the kernel and thus faster than by reading and writing."""
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """What a file is after a change: its content's `etag` and its mode."""
-
-    etag: str
-    mode: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +37,13 @@ class LinkBackup:
     """What a symbolic link said before it was deleted."""
 
     target: str
+
+
+@dataclass(frozen=True)
+class NoBackup:
+    """That no copy could be kept, and why: the change cannot be undone, nor what was done before it."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,52 @@ class History:
         _make_private(directory)
         self.clear()
 
-    def save(self, descriptor: int) -> Backup:
-        """Copy the open file's whole content and attributes. Raises `OSError`, and then leaves nothing."""
-        name = f"{secrets.token_hex(16)}.backup"
+    def save(self, file: OpenFile) -> Backup | NoBackup:
+        """Keep the whole content and the attributes of an open file that is about to lose its name.
+
+        The cheapest way that is safe: the file itself by a second name, shared blocks, or a copy with the same holes.
+        Nothing is kept where that leaves no room for as much again: a file is often deleted because the disk is full,
+        and a kept one would hold on to its blocks. Raises `OSError`, and then leaves nothing.
+        """
+        size = file.status.st_blocks * 512
+        no_room = NoBackup(f"there is no room for a copy of {format_size(size)} in files.backup_directory")
+        try:
+            disk = os.statvfs(self._directory)
+            if size > disk.f_bavail * disk.f_frsize:
+                return no_room
+            name = f"{secrets.token_hex(16)}.backup"
+            if not self._link(file, name):
+                self._copy(file, name)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                return no_room
+            raise
+        return Backup(name, Attributes.of(file.descriptor))
+
+    def _link(self, file: OpenFile, name: str) -> bool:
+        """Give the file a second name in the directory; return whether it could be done and is safe.
+
+        It is, when nobody can write into the file any more once its own name is gone: no other name leads to it, and
+        nobody has it open for writing.
+        """
+        if file.status.st_nlink != 1:
+            return False
+        with no_writers(file.descriptor) as alone:
+            if not alone or FileIdentity.from_status(os.fstat(file.descriptor)) != file.identity:
+                return False
+            path = f"/proc/self/fd/{file.descriptor}"
+            try:  # `src_dir_fd` counts for nothing here, but without one Python calls link(2), which does not follow
+                os.link(path, self._path(name), src_dir_fd=file.descriptor, follow_symlinks=True)
+            except OSError:  # another file system, one without links, or fs.protected_hardlinks (proc(5))
+                return False
+            file.identity = FileIdentity.from_status(os.fstat(file.descriptor))  # link(2) sets the time of change
+        return True
+
+    def _copy(self, file: OpenFile, name: str) -> None:
         target = os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            offset = 0
-            while sent := os.sendfile(target, descriptor, offset, _COPIED_AT_ONCE):
-                offset += sent
-            return Backup(name, Attributes.of(descriptor))
+            if not clone(file.descriptor, target):
+                copy_content(file.descriptor, target, file.status.st_size)
         except BaseException:
             os.unlink(self._path(name))
             raise
@@ -106,14 +142,14 @@ class History:
         """Return a descriptor to read the content of `backup` from."""
         return os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def discard(self, backup: Backup | LinkBackup | None) -> None:
+    def discard(self, backup: Backup | LinkBackup | NoBackup | None) -> None:
         """Remove what is kept for a step that will not be, or is no more."""
         if isinstance(backup, Backup):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(backup.name))
 
     @contextlib.contextmanager
-    def discarding(self, backup: Backup | LinkBackup | None) -> Iterator[None]:
+    def discarding(self, backup: Backup | LinkBackup | NoBackup | None) -> Iterator[None]:
         """Discard the backup for a change that fails."""
         try:
             yield
@@ -125,13 +161,16 @@ class History:
         self,
         path: str,
         operation: Operation,
-        before: Backup | LinkBackup | None,
+        before: Backup | LinkBackup | NoBackup | None,
         after: Fingerprint | None,
         made: tuple[str, ...] = (),
     ) -> None:
-        """Remember a change of `path`; the oldest beyond the limit is forgotten."""
+        """Remember a change of `path`; the oldest beyond the limit is forgotten, and all where one is missing."""
         with self._guard:
-            self._append(path, Step(operation, before, after, made, self._clock()))
+            if isinstance(before, NoBackup):
+                self._drop(path, len(self._steps.get(path, ())))
+            else:
+                self._append(path, Step(operation, before, after, made, self._clock()))
 
     def last(self, path: str, *, past_undos: bool = False) -> Sequence[Step]:
         """Return the steps that an undo of `path` takes back, the one whose state it restores first.
@@ -162,12 +201,15 @@ class History:
         self,
         path: str,
         taken: Sequence[Step],
-        before: Backup | None,
+        before: Backup | NoBackup | None,
         after: Fingerprint | None,
         made: tuple[str, ...],
     ) -> None:
         """Put a forced undo in the place of the last steps `taken`, which it has taken back."""
         with self._guard:
+            if isinstance(before, NoBackup):
+                self._drop(path, len(self._steps.get(path, ())))
+                return
             steps = self._steps.get(path, [])
             held = tuple(step for step in taken if step in steps)
             if held:
@@ -201,6 +243,8 @@ class History:
 
     def _append(self, path: str, step: Step) -> None:
         """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
+        if isinstance(step.before, Backup):
+            os.chmod(self._path(step.before.name), 0o600)  # what was linked has the mode that it had, set-id bits too
         self._expire(path)
         steps = self._steps.setdefault(path, [])
         steps.append(step)

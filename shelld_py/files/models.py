@@ -215,10 +215,11 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     etag: str
 
 
-class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a change has made of a file. Where there is no file now, `size` is 0 and `etag` null.
 
-    `undo_depth` counts the changes that can be undone. `diff` is unified, and says so where it is cut.
+    `undo_depth` counts the changes that can be undone. `diff` is unified, and says so where it is cut. Where no copy
+    of the file could be kept, `undo` is false and `undo_reason` says why; else both are left out.
     """
 
     path: str
@@ -227,6 +228,8 @@ class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
     etag: str | None
     undo_depth: int
     diff: str
+    undo: bool = True
+    undo_reason: str | None = None
 
 
 class ReplaceResult(ChangeResult, frozen=True, kw_only=True):

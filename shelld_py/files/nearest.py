@@ -15,6 +15,8 @@ _MOST_WIDTH = 300
 _LIKENESS_CHARACTERS = 2_000_000
 """How much text is compared by likeness, which is slow: about a second for this much in the worst case."""
 _LEAST_LIKENESS = 0.5
+_MOST_VOTES = 1_000_000
+"""Pairs of equal lines that are counted."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +63,9 @@ def _same_but_white_space(lines: list[str], pattern: list[str]) -> int | None:
     """Return where `pattern` stands in `lines`; the first and the last line may be parts of theirs."""
     if not any(pattern):
         return None
-    for index in range(len(lines) - len(pattern) + 1):
-        if len(pattern) == 1:
-            found = pattern[0] in lines[index]
-        else:
-            found = (
-                lines[index].endswith(pattern[0])
-                and lines[index + len(pattern) - 1].startswith(pattern[-1])
-                and lines[index + 1 : index + len(pattern) - 1] == pattern[1:-1]
-            )
-        if found:
-            return index
-    return None
+    joined = "\n".join(lines)
+    at = joined.find("\n".join(pattern))
+    return joined.count("\n", 0, at) if at >= 0 else None
 
 
 def _most_equal_lines(lines: list[str], pattern: list[str]) -> int | None:
@@ -82,8 +75,9 @@ def _most_equal_lines(lines: list[str], pattern: list[str]) -> int | None:
         if line in places:
             places[line].append(index)
     votes: Counter[int] = Counter()
+    most = max(1, min(1000, _MOST_VOTES // len(pattern)))
     for offset, line in enumerate(pattern):
-        for index in places.get(line, ())[:1000]:
+        for index in places.get(line, ())[:most]:
             votes[index - offset] += len(line)
     if not votes:
         return None

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Self
 
 from shelld_py.errors import FileNotFound, NotText
-from shelld_py.files.history import Fingerprint
 from shelld_py.files.paths import AllowedDirectories, Location
 from shelld_py.files.policy import ReadPolicy, TextCheck
-from shelld_py.files.storage import FileIdentity, chunks_of, etag_of, open_regular, read_all
+from shelld_py.files.storage import FileIdentity, Fingerprint, chunks_of, etag_of, open_regular, read_all
 from shelld_py.files.text_file import Text, content_etag
 
 
@@ -32,7 +31,7 @@ class OpenFile:
     def etag(self) -> str:
         """The hash of the content."""
         if self._etag is None:
-            self._etag = etag_of(self.descriptor)
+            self._etag = etag_of(self.descriptor, self.status.st_size)
         return self._etag
 
     @property

@@ -1,6 +1,9 @@
 """Bytes of any file on their way out, in ranges and pieces.
 
 Works on an open file. Which file that is, and who may have it, was settled before.
+
+The size of a file is a promise only where the file is stored. Those of /proc and /sys are made up when they are read:
+they have no size, or that of a page, and some have no end. So the first bytes are read at once, and show it.
 """
 
 import functools
@@ -8,8 +11,9 @@ import os
 from collections.abc import AsyncIterator
 from typing import Self
 
-from shelld_py.errors import InvalidRequest, RangeNotSatisfiable
+from shelld_py.errors import InvalidRequest, NotAFile, RangeNotSatisfiable
 from shelld_py.files.models import ByteRange
+from shelld_py.files.open_file import OpenFile
 from shelld_py.files.threads import in_thread
 
 _PIECE = 256 << 10
@@ -22,31 +26,33 @@ class RawFile:
     Reads the file as it was when it was opened: later operations put a new file in its place.
 
     `path` is real, `size` the bytes of the whole file, `start` and `length` the range that is read,
-    `modified_at` Unix time, `etag` null for a file too large to be hashed in passing.
+    `modified_at` Unix time, `etag` null for a file too large to be hashed in passing. Of a file that is made up while
+    it is read, `size` and `length` are null: there are no ranges of it, and it ends where it ends.
     """
 
-    def __init__(self, descriptor: int, path: str, byte_range: ByteRange | None, etag: str | None) -> None:
-        """Read from a duplicate of `descriptor`. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
+    def __init__(self, file: OpenFile, path: str, byte_range: ByteRange | None, *, hashed: bool) -> None:
+        """Read from a duplicate of the descriptor of `file`. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
         self._descriptor = -1
-        status = os.fstat(descriptor)
         self.path = path
-        self.size = status.st_size
-        self.modified_at = status.st_mtime
-        self.etag = etag
-        self.start, self.length = 0, status.st_size
-        self.narrow(byte_range or ByteRange(0))
-        self._descriptor = os.dup(descriptor)
+        self.modified_at = file.status.st_mtime
+        self.size = file.status.st_size if _is_stored(file, path) else None
+        self.etag = file.etag if hashed and self.size is not None else None
+        self.start, self.length = 0, self.size
+        if byte_range and self.size is not None:
+            self.narrow(byte_range)
+        self._descriptor = os.dup(file.descriptor)
 
     def narrow(self, byte_range: ByteRange) -> None:
         """Read only a range of the file. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
+        assert self.size is not None
         self.start, self.length = _span(byte_range, self.size, self.path)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the range; fewer if something else cuts the file short meanwhile."""
-        position, end = self.start, self.start + self.length
-        while position < end:
-            read = functools.partial(os.pread, self._descriptor, min(_PIECE, end - position), position)
-            data = await in_thread(read)
+        position, end = self.start, None if self.length is None else self.start + self.length
+        while end is None or position < end:
+            wanted = _PIECE if end is None else min(_PIECE, end - position)
+            data = await in_thread(functools.partial(os.pread, self._descriptor, wanted, position))
             if not data:
                 return
             position += len(data)
@@ -67,6 +73,23 @@ class RawFile:
     def __del__(self) -> None:
         """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
         self.close()
+
+
+def _is_stored(file: OpenFile, path: str) -> bool:
+    """Return whether the size of a file is a promise. Raises `NotAFile` for one that the kernel does not let be read.
+
+    Only a file without blocks is doubtful: /proc, /sys, or a few bytes that lie in their inode.
+    """
+    if file.status.st_blocks:
+        return True
+    expected = min(_PIECE, file.status.st_size)
+    try:
+        return len(os.pread(file.descriptor, expected or _PIECE, 0)) == expected
+    except PermissionError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise NotAFile(f"{path} is not a stored file, and the system does not let it be read: {reason}.") from None
 
 
 def _span(wanted: ByteRange, size: int, path: str) -> tuple[int, int]:

@@ -306,8 +306,8 @@ class FileService:
 
     def _open_raw(self, path: str, byte_range: ByteRange | None) -> RawFile:
         with self._open(path) as (location, file):
-            etag = file.etag if self._policy.fits(file.status.st_size) else None
-            return RawFile(file.descriptor, displayable(location.path), byte_range, etag)
+            hashed = self._policy.fits(file.status.st_size)
+            return RawFile(file, displayable(location.path), byte_range, hashed=hashed)
 
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[tuple[Location, OpenFile]]:

@@ -12,14 +12,17 @@ name, by rename(2), which is atomic, and the directory is synced. A crash before
 after the new one, and a file without a name vanishes by itself. rename(2) needs a name to start from, so for the
 blink of an eye there is a second, hidden one; a crash right there leaves it behind, and the old file whole.
 
-Where the file system has no `O_TMPFILE`, the new file has the hidden name from the start.
+Where the file system has no `O_TMPFILE`, the new file has the hidden name from the start, and until it is whole
+nobody but its owner may open it.
 """
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
+import signal
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +33,14 @@ from shelld_py.linux.syscalls import rename_without_replacing
 
 CHUNK = 1 << 20
 """Bytes read at once."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the kernel says where the disk, the quota or the limit on file sizes is exhausted."""
+
+_FICLONE = 0x40049409
+"""ioctl_ficlone(2); Python has a name for it from 3.14 on."""
+_COPIED_AT_ONCE = 1 << 24
+"""Bytes that one sendfile(2) copies, inside the kernel and thus faster than by reading and writing."""
+_ZEROS = bytes(CHUNK)
 
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 """What open(2) may answer where the file system or the kernel does not know `O_TMPFILE`."""
@@ -85,6 +96,14 @@ class Attributes:
 
 
 @dataclass(frozen=True)
+class Fingerprint:
+    """What a file is after a change: its content's `etag` and its mode."""
+
+    etag: str
+    mode: int
+
+
+@dataclass(frozen=True)
 class FileIdentity:
     """What tells whether a name still stands for the same file with the same content."""
 
@@ -134,17 +153,14 @@ def open_regular(directory: int, name: str, path: str) -> int:
     return descriptor
 
 
-def chunks_of(descriptor: int, size: int | None = None) -> Iterator[bytes]:
-    """Yield the content of an open file from its position on, `size` bytes at most."""
-    left = size
-    if left == 0:
-        return
-    while data := os.read(descriptor, CHUNK if left is None else min(left, CHUNK)):
+def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
+    """Yield the content of an open file from its position on, `size` bytes at most.
+
+    There is always a size, for an end can move away: of a file that grows, or of one that the kernel makes up.
+    """
+    while size > 0 and (data := os.read(descriptor, min(size, CHUNK))):
         yield data
-        if left is not None:
-            left -= len(data)
-            if not left:
-                return
+        size -= len(data)
 
 
 def read_all(descriptor: int, size: int) -> bytes:
@@ -156,13 +172,68 @@ def read_all(descriptor: int, size: int) -> bytes:
     return data if len(data) == size else b"".join((data, *chunks_of(descriptor, size - len(data))))
 
 
-def etag_of(descriptor: int) -> str:
-    """Return the SHA-256 of an open file's content, from its beginning."""
+def etag_of(descriptor: int, size: int) -> str:
+    """Return the SHA-256 of the first `size` bytes of an open file."""
     digest = hashlib.sha256()
     os.lseek(descriptor, 0, os.SEEK_SET)
-    for data in chunks_of(descriptor):
+    for data in chunks_of(descriptor, size):
         digest.update(data)
     return digest.hexdigest()
+
+
+def clone(source: int, target: int) -> bool:
+    """Let `target`, an empty file, share the blocks of `source`; return whether the file system can do that."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
+def copy_content(source: int, target: int, size: int) -> None:
+    """Copy the first `size` bytes of an open file into an empty one; holes stay holes. Raises `OSError`."""
+    for start, end in _extents(source, size):
+        os.lseek(target, start, os.SEEK_SET)
+        at = start
+        while at < end and (sent := os.sendfile(target, source, at, min(end - at, _COPIED_AT_ONCE))):
+            at += sent
+    os.ftruncate(target, size)
+
+
+def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield from where to where an open file has data below `size`; all of it where nobody knows."""
+    position = 0
+    while position < size:
+        try:
+            start = os.lseek(descriptor, position, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            start, end = position, size
+        if start < size:
+            yield start, min(end, size)
+        position = end
+
+
+@contextlib.contextmanager
+def no_writers(descriptor: int) -> Iterator[bool]:
+    """Tell whether nobody has the file open for writing; as long as that lasts, nobody can open it so.
+
+    A read lease (fcntl(2), Leases) is refused where there is a writer, mapped memory included, and where the file
+    belongs to somebody else. Whoever opens the file meanwhile waits, and we get a signal: SIGURG, which does
+    nothing, rather than SIGIO, whose default action would end the daemon.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def check_writable(directory: int, name: str, status: os.stat_result, path: str) -> None:
@@ -209,6 +280,29 @@ class NewFile:
         self._digest.update(data)
         self.size += len(data)
 
+    def copy(self, source: int, size: int) -> None:
+        """Take over the first `size` bytes of an open file; this one must be empty. Holes stay holes.
+
+        The blocks are shared where the file system can do that. Raises as `write`.
+        """
+        if not clone(source, self.descriptor):
+            copy_content(source, self.descriptor, size)
+        for start, end in _extents(source, size):
+            self._skip(start - self.size)
+            os.lseek(source, start, os.SEEK_SET)
+            for data in chunks_of(source, end - start):
+                self._digest.update(data)
+                self.size += len(data)
+        self._skip(size - self.size)
+        os.ftruncate(self.descriptor, size)
+
+    def _skip(self, hole: int) -> None:
+        """Count `hole` zero bytes."""
+        self.size += hole
+        while hole > 0:
+            self._digest.update(memoryview(_ZEROS)[:hole])
+            hole -= CHUNK
+
     def publish(self, name: str, attributes: Attributes | None, replaced: FileIdentity | None, path: str) -> int:
         """Give the file its name, and return its mode.
 
@@ -218,6 +312,8 @@ class NewFile:
         """
         if attributes:
             attributes.apply(self.descriptor)
+        elif self._name is not None:
+            os.fchmod(self.descriptor, self._default_mode())
         os.fsync(self.descriptor)
         if replaced is None:
             self._take_free(name)
@@ -249,11 +345,22 @@ class NewFile:
             except OSError as error:
                 if error.errno not in _NO_TMPFILE:
                     raise
+        self._name, descriptor = self._make_hidden(0o600)  # what it will hold may be nobody else's to read
+        return descriptor
+
+    def _make_hidden(self, mode: int) -> tuple[str, int]:
         name = _hidden_name()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o666, dir_fd=self._directory)
-        self._name = name
-        return descriptor
+        return name, os.open(name, flags, mode, dir_fd=self._directory)
+
+    def _default_mode(self) -> int:
+        """Return the mode that a new file gets here: by the umask, or by the directory's default list (acl(5))."""
+        name, descriptor = self._make_hidden(0o666)
+        try:
+            return stat.S_IMODE(os.fstat(descriptor).st_mode)
+        finally:
+            os.close(descriptor)
+            os.unlink(name, dir_fd=self._directory)
 
     def _take_free(self, name: str) -> None:
         if self._name is None:

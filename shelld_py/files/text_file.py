@@ -62,7 +62,8 @@ def count_lines(text: str) -> int:
 def inserted(body: str, content: str, line: int, path: str) -> str:
     """Return `body` with `content` after `line`; 0 is the beginning.
 
-    Line breaks are added where `content` would run into the text before or after it, and nowhere else.
+    Line breaks are added where `content` would run into the text before or after it, and where the file would
+    otherwise lose the last one that it has.
 
     Raises `LineOutOfRange`.
     """
@@ -72,11 +73,11 @@ def inserted(body: str, content: str, line: int, path: str) -> str:
         raise LineOutOfRange(detail, path=path, line=line, total_lines=total)
     offset = _offset_after(body, line)
     before, after = body[:offset], body[offset:]
-    ending = line_ending(body)
+    ending, ends = line_ending(body), before.endswith("\n")
     content = _with_line_endings_of(body, content)
     if before and not before.endswith("\n") and content:
         before += ending
-    if after and content and not content.endswith("\n"):
+    if content and not content.endswith("\n") and (after or ends):
         content += ending
     return before + content + after
 
@@ -88,6 +89,11 @@ class Replacement:
     old: str
     new: str
     count: int
+
+    @property
+    def growth(self) -> int:
+        """How many bytes longer it makes the text. Half a pair, which is refused later, counts as it is."""
+        return self.count * (len(self.new.encode(errors="surrogatepass")) - len(self.old.encode()))
 
 
 def fitting_replacement(body: str, old: str, new: str) -> Replacement:

@@ -12,13 +12,13 @@ import os
 
 from shelld_py.errors import FileChanged, NothingToUndo
 from shelld_py.files.diff import unified_diff
-from shelld_py.files.history import Backup, Fingerprint, History, LinkBackup, Step
+from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
 from shelld_py.files.models import Operation, UndoRequest, UndoResult
 from shelld_py.files.open_file import OpenFile, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.preconditions import check_preconditions
-from shelld_py.files.storage import NewFile, check_same, chunks_of, sync_directory
+from shelld_py.files.storage import Fingerprint, NewFile, check_same, sync_directory
 
 
 class Undoing:
@@ -48,7 +48,7 @@ class Undoing:
             if runs_over and isinstance(step.before, LinkBackup):
                 raise _in_the_way_of_a_link(location.path)
             old = file.text_or_none(self._policy) if file else None
-            kept = self._history.save(file.descriptor) if file and runs_over else None
+            kept = self._history.save(file) if file and runs_over else None
             with self._history.discarding(kept):
                 after = self._restore(location, step, file)
         sync_directory(location.directory)
@@ -58,11 +58,12 @@ class Undoing:
             self._history.take_back(location.path, step)
         if step.before is None:
             self._directories.remove_empty(step.made)
-            return self._result(location, step, None, self._diff(old, None, location) if old is not None else "")
+            diff = self._diff(old, None, location) if old is not None else ""
+            return self._result(location, step, None, diff, kept)
         with open_through(self._directories, location) as restored:
             new = restored.text_or_none(self._policy) if restored else None
             comparable = new is not None and (old is not None or file is None)
-            return self._result(location, step, restored, self._diff(old, new, location) if comparable else "")
+            return self._result(location, step, restored, self._diff(old, new, location) if comparable else "", kept)
 
     def _restore(self, location: Location, step: Step, file: OpenFile | None) -> Fingerprint | None:
         """Make the file what it was before `step`; `file` is what is there now. Returns what is there then."""
@@ -83,8 +84,7 @@ class Undoing:
             raise NothingToUndo(detail, path=location.path) from None
         try:
             with NewFile(location.directory) as new:
-                for data in chunks_of(source):
-                    new.write(data)
+                new.copy(source, os.fstat(source).st_size)
                 identity = file.identity if file else None
                 mode = new.publish(location.name, backup.attributes, identity, location.path)
                 return Fingerprint(new.etag, mode)
@@ -94,7 +94,9 @@ class Undoing:
     def _diff(self, old: str | None, new: str | None, location: Location) -> str:
         return unified_diff(old, new, self._directories.shown(location.path))
 
-    def _result(self, location: Location, step: Step, file: OpenFile | None, diff: str) -> UndoResult:
+    def _result(
+        self, location: Location, step: Step, file: OpenFile | None, diff: str, kept: Backup | NoBackup | None
+    ) -> UndoResult:
         return UndoResult(
             path=displayable(location.path),
             operation=Operation.UNDO,
@@ -103,6 +105,8 @@ class Undoing:
             undo_depth=self._history.depth(location.path),
             diff=diff,
             undone=step.operation,
+            undo=not isinstance(kept, NoBackup),
+            undo_reason=kept.reason if isinstance(kept, NoBackup) else None,
         )
 
 

@@ -69,18 +69,20 @@ class FileEndpoints:
         file = await self._computer.files.read_raw(_path(request))
         with contextlib.ExitStack() as closing:
             closing.callback(file.close)
-            headers = {"Accept-Ranges": "bytes", **_validators(file)}
+            stored = file.size is not None
+            headers = {"Accept-Ranges": "bytes" if stored else "none", **_validators(file)}
             known = _etags(request.headers.get("if-none-match"))
             if known and (file.etag in known or "*" in known):
                 return Response(None, HTTPStatus.NOT_MODIFIED, headers)
             status = HTTPStatus.OK
-            if byte_range and request.headers.get("if-range") in (None, *_validators(file).values()):
+            if byte_range and stored and request.headers.get("if-range") in (None, *_validators(file).values()):
                 file.narrow(byte_range)
                 status = HTTPStatus.PARTIAL_CONTENT
-                headers["Content-Range"] = f"bytes {file.start}-{file.start + file.length - 1}/{file.size}"
-            headers["Content-Length"] = str(file.length)
+                headers["Content-Range"] = f"bytes {file.start}-{file.start + (file.length or 0) - 1}/{file.size}"
+            if stored:
+                headers["Content-Length"] = str(file.length)
             if request.method == "HEAD":
-                return Response(None, status, headers, _MEDIA_TYPE)
+                return StreamingResponse(iter(()), status, headers, _MEDIA_TYPE)  # adds no length of its own
             closing.pop_all()
             return StreamingResponse(_pieces(file), status, headers, _MEDIA_TYPE)
 

@@ -9,9 +9,10 @@ nothing is created or removed at all.
 """
 
 import os
-import shutil
 from pathlib import Path
 from typing import Final
+
+from shelld_py.linux.removal import remove_tree
 
 OUTPUT_LOG: Final = "output.log"
 STDERR_LOG: Final = "stderr.log"
@@ -43,7 +44,7 @@ class RunDirectories:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._private.mkdir(exist_ok=True, mode=0o700)
         for name in os.listdir(self._private):
-            shutil.rmtree(f"{self._private}/{name}", ignore_errors=True)
+            remove_tree(f"{self._private}/{name}")
 
     def path(self, run_id: str) -> str:
         """Return where the files of a run lie."""
@@ -88,7 +89,7 @@ class RunDirectories:
 
     def remove(self, run_id: str) -> None:
         """Remove the directory of a run."""
-        shutil.rmtree(self.path(run_id), ignore_errors=True)
+        remove_tree(self.path(run_id))
         self._unpublished.pop(run_id, None)
 
     def found(self) -> list[str]:

@@ -244,7 +244,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "POST", "/files/delete", {"json": {"path": two}}, 404
 
 
-_OPTIONAL = {("WaitResult", "reached")}
+_CHANGES = ("ChangeResult", "ReplaceResult", "MoveResult", "UndoResult")
+_OPTIONAL = {("WaitResult", "reached"), *((name, member) for name in _CHANGES for member in ("undo", "undo_reason"))}
 """The members that an answer may lack."""
 
 

@@ -1,9 +1,12 @@
 """Crashes and full disks, for real: a change is made whole or not at all."""
 
 import asyncio
+import contextlib
+import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shelld_py.config import FileSettings
-from shelld_py.errors import FileChanged, NoSpace
+from shelld_py.errors import FileChanged, NoSpace, NothingToUndo
 from shelld_py.files import (
     CreateRequest,
     DeleteRequest,
@@ -25,6 +28,7 @@ from shelld_py.files import (
     UpdateRequest,
 )
 from shelld_py.files.storage import FileIdentity, NewFile
+from shelld_py.files.text_file import content_etag
 from tests.daemons import LONG
 
 from .conftest import Desk
@@ -136,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_disk_changes_nothing(small_disk: Path, tmp_path: Path) -> None:
-    """Neither where the file is nor where its backup would be."""
+    """Where the new content has no room, nothing has happened."""
 
     async def work(root: Path, backups: Path) -> None:
         async with FileService(
@@ -146,26 +150,115 @@ def test_full_disk_changes_nothing(small_disk: Path, tmp_path: Path) -> None:
             file.write_text("old " * 150_000)
             with pytest.raises(NoSpace):
                 await service.update(UpdateRequest(path="a.txt", content="x" * 900_000))
-            if root == small_disk:
-                with pytest.raises(NoSpace):
-                    await service.create(CreateRequest(path="new/b.txt", content="x" * 900_000))
-                with pytest.raises(NoSpace):
-                    await service.replace(ReplaceRequest(path="a.txt", old_string="old", new_string="new"))
-            else:
-                file.write_text("old" * 400_000)
-                with pytest.raises(NoSpace):
-                    await service.delete(DeleteRequest(path="a.txt"))
-                file.write_text("old " * 150_000)
+            with pytest.raises(NoSpace):
+                await service.create(CreateRequest(path="new/b.txt", content="x" * 900_000))
+            with pytest.raises(NoSpace):
+                await service.replace(ReplaceRequest(path="a.txt", old_string="old", new_string="new"))
             assert file.read_text() == "old " * 150_000
             assert os.listdir(root) == ["a.txt"]
             assert os.listdir(backups) == []
-            file.unlink()
 
     asyncio.run(work(small_disk, tmp_path / "backups"))
-    roomy = tmp_path / "roomy"
-    roomy.mkdir()
-    (small_disk / "filler").write_bytes(b"x" * 600_000)
-    asyncio.run(work(roomy, small_disk / "backups"))
+
+
+@pytest.mark.parametrize("full", ["work", "backups", "both"])
+def test_change_without_room_for_a_copy_is_made_and_says_so(small_disk: Path, tmp_path: Path, full: str) -> None:
+    """The one thing to do on a full disk is to delete: that is done, gives room, and cannot be undone."""
+
+    async def work(root: Path, backups: Path) -> None:
+        async with FileService(
+            FileSettings(), base_directory=str(root), allowed_directories=[str(root)], backup_directory=str(backups)
+        ) as service:
+            file = root / "a.txt"
+            await service.create(CreateRequest(path="a.txt", content="x"))
+            _fill(small_disk / "filler" if full == "backups" else file)
+            if full == "backups":
+                file.write_bytes(b"x" * 900_000)
+            result = await service.delete(DeleteRequest(path="a.txt"))
+            if full == "work":
+                assert (result.undo, result.undo_reason, result.undo_depth) == (True, None, 2)
+            else:
+                assert (result.undo, result.undo_depth) == (False, 0)
+                assert "no room for a copy" in (result.undo_reason or "")
+                assert os.listdir(backups) == []
+                with pytest.raises(NothingToUndo):
+                    await service.undo(UndoRequest(path="a.txt"))
+            assert os.listdir(root) == (["backups"] if full == "both" else [])
+            if full != "backups":
+                assert shutil.disk_usage(small_disk).free > 900_000
+
+    root = tmp_path / "roomy" if full == "backups" else small_disk
+    root.mkdir(exist_ok=True)
+    asyncio.run(work(root, tmp_path / "backups" if full == "work" else small_disk / "backups"))
+
+
+def _fill(file: Path) -> None:
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:
+        while filler.write(b"x" * 10_000):
+            pass
+
+
+def test_sparse_file_is_kept_with_its_holes(desk: Desk) -> None:
+    """A hundred gigabytes of nothing are deleted at once and take no room, where a real copy is needed as well."""
+    for name, linked in (("alone", False), ("linked", True)):
+        file = desk.root / name
+        file.touch()
+        os.truncate(file, 100 << 30)
+        with file.open("r+b") as opened:
+            opened.seek(50 << 30)
+            opened.write(b"island")
+        if linked:
+            os.link(file, desk.root / "other")
+        assert desk.do(desk.service.delete(DeleteRequest(path=name))).undo
+    assert len(os.listdir(desk.backups)) == 2
+    for backup in desk.backups.iterdir():
+        assert (backup.stat().st_size, backup.stat().st_blocks < 1000) == (100 << 30, True)
+        with backup.open("rb") as opened:
+            opened.seek(50 << 30)
+            assert opened.read(6) == b"island"
+
+
+def test_undo_brings_the_holes_back(desk: Desk) -> None:
+    """As with the bytes, which are hashed on the way."""
+    file = desk.root / "a.bin"
+    content = b"begin" + bytes(30_000_000) + b"end" + bytes(5_000_000)
+    with file.open("wb") as opened:
+        opened.write(b"begin")
+        opened.seek(30_000_005)
+        opened.write(b"end")
+        opened.truncate(len(content))
+    desk.do(desk.service.delete(DeleteRequest(path="a.bin")))
+    assert desk.do(desk.service.undo(UndoRequest(path="a.bin"))).etag == content_etag(content)
+    assert file.read_bytes() == content
+    assert file.stat().st_blocks * 512 < 1_000_000
+
+
+def test_kept_content_is_safe_from_who_has_the_file_open(desk: Desk) -> None:
+    """A writer, another name, a mapping: what they write after a change is not in what an undo brings back."""
+    file = desk.root / "a.txt"
+    file.write_text("before")
+    with file.open("r+b") as writer, mmap.mmap(writer.fileno(), 6) as mapping:
+        desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+        writer.write(b"writer")
+        writer.flush()
+        mapping[:3] = b"map"
+    desk.do(desk.service.undo(UndoRequest(path="a.txt")))
+    assert file.read_text() == "before"
+    os.link(file, desk.root / "b.txt")
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    (desk.root / "b.txt").write_text("other")
+    desk.do(desk.service.undo(UndoRequest(path="a.txt")))
+    assert (file.read_text(), (desk.root / "b.txt").read_text()) == ("before", "other")
+
+
+def test_kept_content_costs_no_copy(desk: Desk) -> None:
+    """On the same file system the old file itself is kept, by a second name."""
+    file = desk.root / "a.txt"
+    file.write_text("before")
+    inode = file.stat().st_ino
+    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    (backup,) = desk.backups.iterdir()
+    assert (backup.stat().st_ino, backup.stat().st_nlink) == (inode, 1)
 
 
 def test_move_to_another_file_system_is_a_move(small_disk: Path, tmp_path: Path) -> None:
@@ -228,6 +321,7 @@ def test_file_systems_without_unnamed_files_do_as_well(desk: Desk) -> None:
     (desk.root / "a.txt").write_text("old")
     child = os.fork()
     if not child:
+        os.chdir(desk.root)
         directory = os.open(desk.root, os.O_RDONLY)
         os.chroot(desk.root)
         identity = FileIdentity.from_status(os.stat("a.txt", dir_fd=directory))
@@ -236,12 +330,15 @@ def test_file_systems_without_unnamed_files_do_as_well(desk: Desk) -> None:
             new.publish("a.txt", None, identity, "a.txt")
         with NewFile(directory) as new:
             new.write(b"more")
+            assert [os.stat(name).st_mode & 0o777 for name in os.listdir() if name != "a.txt"] == [0o600]
             new.publish("b.txt", None, None, "b.txt")
         with NewFile(directory) as new:
             new.write(b"dropped")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert {file.name: file.read_text() for file in desk.root.iterdir()} == {"a.txt": "new", "b.txt": "more"}
+    (desk.root / "c.txt").touch()
+    assert (desk.root / "b.txt").stat().st_mode == (desk.root / "c.txt").stat().st_mode
 
 
 def test_cancelled_changes_are_whole_and_leave_nothing_locked(desk: Desk) -> None:

@@ -48,7 +48,7 @@ _CHANGE = {"path", "operation", "size", "etag", "undo_depth", "diff"}
         ("update", {"path": "@/crlf.txt", "content": "1\n2\n"}, {"size": 9}, "crlf.txt", b"\xef\xbb\xbf1\r\n2\r\n"),
         ("insert", {"path": "@/a.txt", "content": "zero", "line": 0}, {}, "a.txt", b"zero\none\ntwo\nthree\n"),
         ("insert", {"path": "@/a.txt", "content": "2b\n", "line": 2}, {}, "a.txt", b"one\ntwo\n2b\nthree\n"),
-        ("insert", {"path": "@/a.txt", "content": "four", "line": 3}, {}, "a.txt", b"one\ntwo\nthree\nfour"),
+        ("insert", {"path": "@/a.txt", "content": "four", "line": 3}, {}, "a.txt", b"one\ntwo\nthree\nfour\n"),
         ("insert", {"path": "@/open.txt", "content": "three", "line": 2}, {}, "open.txt", b"one\ntwo\nthree"),
         ("insert", {"path": "@/open.txt", "content": "three\n", "line": 2}, {}, "open.txt", b"one\ntwo\nthree\n"),
         ("insert", {"path": "@/empty.txt", "content": "x", "line": 0}, {}, "empty.txt", b"x"),

@@ -211,7 +211,7 @@ def test_changes_keep_mode_owner_and_extended_attributes(desk: Desk) -> None:
     after = file.stat()
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
     assert os.getxattr(file, "user.note") == b"kept"
-    assert file.read_text() == "2\nthree"
+    assert file.read_text() == "2\nthree\n"
 
 
 def test_changes_follow_links_inside(desk: Desk) -> None:

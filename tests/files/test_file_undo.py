@@ -37,9 +37,9 @@ def test_undo_walks_back_to_the_beginning(desk: Desk) -> None:
     result = desk.do(service.delete(DeleteRequest(path="new/a.txt")))
     assert result.undo_depth == 4
     assert _undo(desk, "new/a.txt") == "delete"
-    assert file.read_text() == "1\ntwo\n3"
+    assert file.read_text() == "1\ntwo\n3\n"
     assert _undo(desk, "new/a.txt") == "replace"
-    assert file.read_text() == "1\n2\n3"
+    assert file.read_text() == "1\n2\n3\n"
     assert _undo(desk, "new/a.txt") == "insert"
     assert file.read_text() == "1\n2\n"
     assert _undo(desk, "new/a.txt") == "create"
