@@ -63,7 +63,7 @@ def test_files_by_events(bench: Bench) -> None:
     path, moved = str(bench.directory / "a.txt"), str(bench.directory / "b.txt")
     steps: list[tuple[str, dict[str, Any], str, Any]] = [
         ("create", {"path": path, "content": "one\n"}, "size", 4),
-        ("insert", {"path": path, "content": "two", "line": 1}, "size", 7),
+        ("insert", {"path": path, "content": "two", "line": 1}, "size", 8),
         ("replace", {"path": path, "old_string": "o", "new_string": "0"}, "replacements", 2),
         ("update", {"path": path, "content": "new\n"}, "undo_depth", 4),
         ("undo", {"path": path}, "undone", "update"),
