@@ -12,7 +12,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from shelld_py.units import DURATION_PATTERN, LONGEST_DURATION
+from shelld_py.units import DURATION_PATTERN, LONGEST_DURATION, LONGEST_TEXT
 
 Limits = TypeVar("Limits")
 Timeouts = TypeVar("Timeouts")
@@ -95,11 +95,18 @@ The pattern means the same to Python, whose `$` is also before a last line feed,
 
 Duration = Annotated[
     int | float | str,
-    Meta(extra_json_schema={"minimum": 0, "maximum": LONGEST_DURATION, "pattern": DURATION_PATTERN}),
+    Meta(
+        extra_json_schema={
+            "minimum": 0,
+            "maximum": LONGEST_DURATION,
+            "pattern": DURATION_PATTERN,
+            "maxLength": LONGEST_TEXT,
+        }
+    ),
 ]
 """Seconds, or text such as `500ms`, `30s`, `1h30m`. Whoever reads it has it checked by `units.parse_duration`."""
 
-DurationText = Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN})]
+DurationText = Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "maxLength": LONGEST_TEXT})]
 """The same where everything is text: in a query string or a header."""
 
 Variables = Annotated[

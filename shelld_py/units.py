@@ -35,9 +35,13 @@ _SIZE_UNITS = {
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
 _LARGEST_SIZE = 2**62
+_LONGEST_QUOTED = 128
+"""Bits of a number that a complaint quotes."""
 LONGEST_DURATION = 10 * 365 * 24 * 3600.0
 """Ten years, in seconds: longer durations are taken for mistakes (and overflow timers)."""
 
+LONGEST_TEXT = 64
+"""Characters that the text of a duration or a size may have: more is no number that anybody has written."""
 DURATION_PATTERN = rf"^\s*(?:{_NUMBER}|(?:{_NUMBER}(?:{'|'.join(_DURATION_UNITS)}))+)\s*$"
 """What the text of a duration looks like, as a regular expression of ECMA-262."""
 DURATION_FORMS = "a duration such as '500ms', '30s', '5m' or '1h30m', or a number of seconds"
@@ -55,15 +59,22 @@ def parse_duration(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(max(-1, min(value, LONGEST_DURATION + 1)))
     elif isinstance(value, str):
-        seconds = _duration_from_text(value.strip())
+        seconds = _duration_from_text(value if len(value) > LONGEST_TEXT else value.strip())
     else:
         raise ValueError(f"must be {DURATION_FORMS}, not {value!r}")
     if not 0 <= seconds <= LONGEST_DURATION:
-        raise ValueError(f"must be between 0 and ten years, not {value!r}")
+        raise ValueError("must be between 0 and ten years" + _quoted(value))
     return seconds
 
 
+def _quoted(value: object) -> str:
+    """Return what follows a complaint about `value`; nothing for a number of which the digits would fill a page."""
+    return "" if isinstance(value, int) and value.bit_length() > _LONGEST_QUOTED else f", not {value!r}"
+
+
 def _duration_from_text(text: str) -> float:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"must be {DURATION_FORMS}, not a text of {len(text)} characters")
     if _PLAIN_NUMBER.fullmatch(text):
         return float(text)
     parts = _DURATION_PART.findall(text)
@@ -95,6 +106,8 @@ def parse_size(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     elif isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"must be {SIZE_FORMS}, not a text of {len(value)} characters")
         match = _SIZE.fullmatch(value.strip())
         unit = _SIZE_UNITS.get(match[2].lower()) if match else None
         if match is None or unit is None:
@@ -103,7 +116,7 @@ def parse_size(value: object) -> int:
     else:
         raise ValueError(f"must be {SIZE_FORMS}, not {value!r}")
     if size < 0:
-        raise ValueError(f"must not be negative, but is {value!r}")
+        raise ValueError("must not be negative" + _quoted(value))
     if size > _LARGEST_SIZE:
         raise ValueError(f"must be at most {format_size(_LARGEST_SIZE)}")
     return size

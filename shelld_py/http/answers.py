@@ -55,7 +55,9 @@ async def run_response(
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
     notice = AWAITING_INPUT if for_input and result.awaiting_input else TIMED_OUT
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
-    if choice.cut.maximum == 0 and any((log := log_of(stream)) and log.size > LARGE for stream in Stream):
+    sizes = [result.original_stdout_size, result.original_stderr_size]
+    sizes += [log.size for stream in Stream if (log := log_of(stream))]
+    if choice.cut.maximum == 0 and max(sizes) > LARGE:
         return _streamed(result, log_of, choice.form, status, headers, notice=notice if as_text else None)
     result = await with_output(result, log_of, choice, _where)
     if not as_text:
@@ -148,7 +150,7 @@ async def _json_body(result: RunResult, outputs: Mapping[Stream, AsyncIterator[s
 
 
 async def output_pieces(log: OutputLog, form: OutputFormat, end: int) -> AsyncIterator[str]:
-    """Yield an output up to `end` in pieces of bounded size; other requests get their turn in between."""
-    for piece in pieces(log, form, end=end):
+    """Yield an output up to `end` in pieces of bounded size, each rendered in a thread."""
+    source = pieces(log, form, end=end)
+    while (piece := await asyncio.to_thread(next, source, None)) is not None:
         yield piece
-        await asyncio.sleep(0)

@@ -26,13 +26,13 @@ from shelld_py.http.parameters import (
 )
 from shelld_py.http.tool_declarations import TOOL_OPERATIONS
 from shelld_py.metadata import Metadata
-from shelld_py.units import DURATION_PATTERN
+from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
 _OK: Final = HTTPStatus.OK
 _Count = Annotated[int, Meta(ge=0)]
 _Digits = Annotated[str, Meta(pattern=r"^\d+$")]
 
-_Timeout = Annotated[str, Meta(pattern=f"{DURATION_PATTERN}|^$")]
+_Timeout = Annotated[str, Meta(pattern=f"{DURATION_PATTERN}|^$", max_length=LONGEST_TEXT)]
 
 _RUN_HEADERS: Final = (
     Header(name="X-Run-Id", meaning="The run."),

@@ -8,7 +8,7 @@ import msgspec
 
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import LINE_LIMIT, TextRenderer, character_boundary, render
+from shelld_py.output.text import INLINE, LINE_LIMIT, TextRenderer, character_boundary, render
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
@@ -33,6 +33,11 @@ class LiveText:
         self._renderer = TextRenderer() if form is OutputFormat.TEXT else None
         self._sent = ""
         self._held = b""
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are rendered again with the next ones: those of the unfinished line."""
+        return self._renderer.pending if self._renderer else 0
 
     def resume(self, data: bytes) -> None:
         """Take what was sent before, on another connection: all of it, also what would be held back now.
@@ -99,10 +104,19 @@ class _Follower:
         self._stream = stream
         self._cursor = cursor
         self._text = LiveText(form)
-        self._text.resume(_line_before(log, cursor))
+        self._resumed = cursor == 0
 
-    def news(self, *, ended: bool) -> bytes:
+    async def news(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
+        size = self._text.pending + min(_EVENT_SIZE, self._log.size - self._cursor)
+        if self._resumed and size <= INLINE:
+            return self._events(ended=ended)
+        return await asyncio.to_thread(self._events, ended=ended)
+
+    def _events(self, *, ended: bool) -> bytes:
+        if not self._resumed:
+            self._text.resume(_line_before(self._log, self._cursor))
+            self._resumed = True
         events = b""
         chunk = self._log.read(self._cursor, _EVENT_SIZE)
         if chunk.dropped:
@@ -155,9 +169,10 @@ async def follow(
     while True:
         ended = not run.running
         for follower in followers:
-            if news := follower.news(ended=ended):
+            if news := await follower.news(ended=ended):
                 yield news
-        if any(follower.behind for follower in followers):
+        if any(follower.behind for follower in followers) or ended is run.running:
+            await asyncio.sleep(0)  # what redraws a line gives no event: others get their turn nevertheless
             continue
         if ended or (for_input and run.awaiting_input):
             break

@@ -11,7 +11,8 @@ from shelld_py.models import OutputFormat
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import TextRenderer, character_boundary
 
-READ_SIZE: Final = 256 * 1024
+READ_SIZE: Final = 64 * 1024
+"""Bytes that are read and rendered at once: so long others wait where a thread does it, and so much memory it takes."""
 _FIRST_WINDOW: Final = 64 * 1024
 
 

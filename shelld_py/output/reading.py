@@ -17,6 +17,8 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.text import LINE_LIMIT, TextRenderer, character_boundary, plain_split, render
 
 _LONGEST_CHARACTER: Final = 4
+_MOST_TEXT: Final = 4
+"""Characters of text for each byte of the limit, beyond which a read ends early: movements can blow up a text."""
 
 
 class Unfinished(Enum):
@@ -45,7 +47,8 @@ class Reading:
 def read_output(log: OutputLog, cursor: int, limit: int, form: OutputFormat, unfinished: Unfinished) -> Reading:
     """Read about `limit` bytes of `log` from `cursor` on.
 
-    More than `limit` is read only where a line that redraws itself is longer than that.
+    More than `limit` is read only where a line that redraws itself is longer than that. Beyond a few KiB it wants a
+    thread.
     """
     start, data, dropped = _gather(log, cursor, limit)
     at_end = start + len(data) >= log.size
@@ -55,10 +58,12 @@ def read_output(log: OutputLog, cursor: int, limit: int, form: OutputFormat, unf
         if length == 0 and limit < _LONGEST_CHARACTER:
             return read_output(log, cursor, limit + 1, form, unfinished)
         return Reading(cursor, start + length, data[:length], dropped)
-    ends = unfinished is Unfinished.END if at_end else log.read(start + len(data), 1).dropped > 0
     renderer = TextRenderer()
-    text = renderer.feed(data)
-    end = start + len(data) - renderer.pending
+    text, rendered = _fed(renderer, data, _MOST_TEXT * limit)
+    end = start + rendered - renderer.pending
+    if rendered < len(data):
+        return Reading(cursor, end, text, dropped)
+    ends = unfinished is Unfinished.END if at_end else log.read(start + len(data), 1).dropped > 0
     if ends:
         return Reading(cursor, start + len(data), text + renderer.finish(), dropped)
     if at_end and unfinished in (Unfinished.SHOW, Unfinished.TAKE):
@@ -69,6 +74,17 @@ def read_output(log: OutputLog, cursor: int, limit: int, form: OutputFormat, unf
         line_text, length = _long_line(log, start, limit, unfinished)
         return Reading(cursor, start + length, line_text, dropped)
     return Reading(cursor, end, text, dropped)
+
+
+def _fed(renderer: TextRenderer, data: bytes, most: int) -> tuple[str, int]:
+    """Feed `data` until the text has `most` characters or more; return the text, and how many bytes were fed."""
+    parts: list[str] = []
+    position = 0
+    while position < len(data) and most >= 0:
+        parts.append(renderer.feed(data[position : position + LINE_LIMIT]))
+        most -= len(parts[-1])
+        position = min(position + LINE_LIMIT, len(data))
+    return "".join(parts), position
 
 
 def _gather(log: OutputLog, cursor: int, limit: int) -> tuple[int, bytes, int]:

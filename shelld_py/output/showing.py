@@ -14,9 +14,10 @@ from shelld_py.config import OutputSettings
 from shelld_py.models import OutputFormat, RunResult, Stream
 from shelld_py.output.excerpt import Cut, Excerpt, excerpt
 from shelld_py.output.log import OutputLog
+from shelld_py.output.text import INLINE
 
 LARGE: Final = 1024 * 1024
-"""Bytes beyond which a log is rendered in a thread."""
+"""Bytes beyond which all of an output is sent piece by piece."""
 
 LogOf = Callable[[Stream], OutputLog | None]
 WhereToRead = Callable[[str, Stream], str]
@@ -62,6 +63,6 @@ async def with_output(result: RunResult, log_of: LogOf, choice: OutputChoice, wh
 
 async def _excerpt(log: OutputLog, size: int, end: int, choice: OutputChoice, where: str) -> Excerpt:
     mark = f"... [{{}} characters omitted; the full output: {where}] ..."
-    if end > LARGE:
+    if end > INLINE:
         return await asyncio.to_thread(excerpt, log, size, choice.form, choice.cut, mark, end)
     return excerpt(log, size, choice.form, choice.cut, mark, end)

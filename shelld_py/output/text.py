@@ -18,64 +18,98 @@ Why it works line by line
     cut into reads, as long as each cut lies at the end of a line: `TextRenderer.pending` says how many
     bytes to step back to get there. To bound the memory, a line without end is broken after `LINE_LIMIT`
     bytes: a carriage return then goes back to the break.
+
+What hostile bytes cannot do
+    Nothing raises, whatever the bytes and the cuts. The work is linear: a byte is looked at a bounded number of
+    times, however it is fed; no pattern can match from one ESC beyond the next, and a line is drawn backwards,
+    so that a cell is written once and not as often as it was drawn over. What a line shows is at most its own
+    characters and `WIDTH_LIMIT` columns of blanks. No single call of a C function gets more than `LINE_LIMIT`
+    bytes, so that a thread that renders lets the others run.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 LINE_LIMIT: Final = 64 * 1024
 """Bytes after which a line without a line feed is rendered as if it were complete."""
+WIDTH_LIMIT: Final = 1024
+"""Columns that cursor movements can reach beyond the text of a line: a terminal stops at its width.
+
+Wider than the terminals in use. Text itself is not wrapped, and can be wider."""
+
+INLINE: Final = 8 * 1024
+"""Bytes that may be rendered in the event loop: the worst of escapes take some 3 ms for them. More goes to a thread."""
 
 _LONGEST_ESCAPE: Final = 256
 _LONGEST_CHARACTER: Final = 4
+_LONGEST_NUMBER: Final = 7
+"""Digits of a parameter that are looked at, leading zeros left out: more than any line has columns."""
 
-_ERASE = rb"\x1b\[[0-2]?K"
-_MOVE = rb"\x1b\[[0-9]*[CDG]"
-_STRING = rb"\x1b[PX^_][^\x1b\x18\x1a]*(?:\x1b\\|\x18|\x1a)"
-_OSC = rb"\x1b\][^\x07\x1b\x18\x1a\n]*(?:\x07|\x1b\\|\x18|\x1a)?"
-_CSI = rb"\x1b\[[0-?]*[ -/]*[@-~]?"
-_SHORT = rb"\x1b[ -/]+[0-~]?|\x1b[0-~]?"
+_DRAWN = rb"\[(?:[0-2]?K|[0-9]*[CDG])"
+_STRING = rb"[PX^_][^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a])"
+_OSC = rb"\][^\x07\x1b\x18\x1a\n]*(?:[\x07\x18\x1a]|\x1b\\)?"
+_CSI = rb"\[[0-?]*[ -/]*[@-~]?"
+_SHORT = rb"[ -/]+[0-~]?|[0-~]?"
 
-_INVISIBLE = re.compile(rb"(?!" + _ERASE + rb"|" + _MOVE + rb")(?:" + rb"|".join((_STRING, _OSC, _CSI, _SHORT)) + rb")")
+# ESC stands before all of it, not in each alternative: so the search is for one byte, which is three times as fast.
+_ESCAPE = rb"(?!" + _DRAWN + rb")(?:" + rb"|".join((_STRING, _OSC, _CSI, _SHORT)) + rb")"
+_INVISIBLE = re.compile(rb"\x1b" + _ESCAPE)
+_INVISIBLE_OR_REMOVED = re.compile(rb"\x1b(?:\x1b|" + _ESCAPE + rb")")
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+_COLOUR_SAMPLE: Final = 2048
+"""Bytes in which the colours of a text are looked for; a text has few different ones, and uses them early."""
+_COLOURS_AT_ONCE: Final = 8
+"""Different colours that are removed by `bytes.replace`. More passes than that would cost more than the pattern."""
 _REMOVED: Final = b"\x1b\x1b"
-_LINE_END = re.compile(r"\r+\n")
-_STRING_OPEN = re.compile(rb"\x1b[PX^_]")
-_STRING_WHOLE = re.compile(_STRING)
+_STRING_OVER_LINES = re.compile(rb"\x1b[PX^_][^\x1b\x18\x1a\n]*\n[^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a]|\x1b?\Z)")
 _UNFINISHED_ESCAPE = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|\][^\x07\x1b\x18\x1a\n]*\x1b?)\Z")
-_DRAWING = re.compile(r"\r|\x08|\x1b\[([0-9]*)([CDGK])")
+_DRAWING = re.compile(r"(\r|\x08+|\x1b\[[0-9]*[CDGK])")
+_BLANK_LINES: Final = ("\r\x1b[K", "\r\x1b[0K", "\r\x1b[2K", "\x1b[2K\r")
+"""What makes a line as if nothing had been written: how most progress bars begin each state."""
+_SOLID: Final = {code: "x" for code in range(128) if code != ord("\r")}
 
 
 class TextRenderer:
     """Renders bytes to text incrementally: complete lines at once, the unfinished line at the end."""
 
-    __slots__ = ("_unfinished",)
+    __slots__ = ("_line", "_open", "_scanned")
 
     def __init__(self) -> None:
-        self._unfinished = b""
+        self._line = bytearray()
+        self._scanned = 0
+        """Where the search for the end of the line goes on: before that there is none."""
+        self._open = False
+        """Whether a control string is known to have begun, and not ended."""
 
     @property
     def pending(self) -> int:
         """Bytes that were fed and not yet rendered: those of the unfinished line."""
-        return len(self._unfinished)
+        return len(self._line)
 
     def feed(self, data: bytes) -> str:
         """Take the next bytes, cut anywhere; return the text of the lines that they complete."""
-        data = self._unfinished + data if self._unfinished else data
+        line = self._line
+        completes = self._can_complete(data)
+        line += data
+        if not completes and len(line) <= LINE_LIMIT:
+            return ""
         parts = []
         end = 0
-        if _is_plain(data):
-            end = data.rfind(b"\n") + 1
-            parts.append(data[:end].decode("utf-8", "replace"))
-        # From here on `end` is always the beginning of a line, so where a line is broken does not depend on the cuts.
-        while len(data) - end > LINE_LIMIT:
-            window = data[end : end + LINE_LIMIT]
-            length = _complete_part(window) or _break_of_line(window)
+        # `end` is always the beginning of a line, so where a line is broken does not depend on the cuts.
+        while len(line) - end > LINE_LIMIT:
+            window = bytes(line[end : end + LINE_LIMIT])
+            length = _complete_part(window, 0) or _break_of_line(window)
             parts.append(_render_lines(window[:length]))
             end += length
-        rest = data[end:]
-        length = _complete_part(rest)
-        parts.append(_render_lines(rest[:length]))
-        self._unfinished = rest[length:]
+        del line[:end]
+        if length := _complete_part(line, 0 if end else self._scanned):
+            parts.append(_render_lines(bytes(line[:length])))
+            del line[:length]
+        opened = _open_string(line)
+        self._open = opened is not None
+        # An ESC at the end may be the beginning of a control string.
+        self._scanned = len(line) - line.endswith(b"\x1b") if opened is None else opened
         return "".join(parts)
 
     def unfinished(self) -> tuple[str, int]:
@@ -83,13 +117,22 @@ class TextRenderer:
 
         Those are an incomplete character or escape sequence. The line stays pending.
         """
-        settled = _settled(self._unfinished)
-        return _render_lines(self._unfinished[:settled]), len(self._unfinished) - settled
+        line = bytes(self._line)
+        settled = _settled(line)
+        return _render_lines(line[:settled]), len(line) - settled
 
     def finish(self) -> str:
         """Return the rest: nothing more will come."""
-        text, self._unfinished = _render_lines(self._unfinished), b""
+        text = _render_lines(bytes(self._line))
+        self._line.clear()
+        self._scanned, self._open = 0, False
         return text
+
+    def _can_complete(self, data: bytes) -> bool:
+        """Whether a line may be complete with `data` behind it."""
+        if not self._open:
+            return b"\n" in data
+        return self._line.endswith(b"\x1b") or b"\x1b" in data or b"\x18" in data or b"\x1a" in data
 
 
 def render(data: bytes) -> str:
@@ -105,7 +148,7 @@ def plain_split(line: bytes, size: int) -> int:
     text is only known as a whole. Never splits a character, or a line's end.
     """
     content = line.removesuffix(b"\n").removesuffix(b"\r")
-    if not _is_plain(content):
+    if not is_plain(content):
         return 0
     if size >= len(line) or not content:
         return len(line)
@@ -128,18 +171,37 @@ def character_boundary(data: bytes) -> int:
     return len(data)
 
 
-def _complete_part(data: bytes) -> int:
-    """Return the end of the last complete line; a line feed inside a control string ends no line."""
-    if b"\x1b" not in data or not (opened := _STRING_OPEN.search(data)):
-        return data.rfind(b"\n") + 1
-    spans = [match.span() for match in _STRING_WHOLE.finditer(data, opened.start())]
-    unclosed = _STRING_OPEN.search(data, spans[-1][1] if spans else opened.start())
-    limit = unclosed.start() if unclosed else len(data)
-    end = data.rfind(b"\n", 0, limit) + 1
-    for start, stop in reversed(spans):
-        if start < end <= stop:
-            end = data.rfind(b"\n", 0, start) + 1
+def is_plain(data: bytes) -> bool:
+    """Whether nothing in `data` draws or is invisible. Each `in` is a memchr: it costs next to nothing."""
+    return b"\x1b" not in data and b"\r" not in data and b"\x08" not in data
+
+
+def _complete_part(data: bytes | bytearray, start: int) -> int:
+    """Return the end of the last complete line that ends behind `start`; 0: there is none.
+
+    A line feed inside of a control string ends no line. An ESC that does not end the string breaks it off: it was
+    none, and what it held is text.
+    """
+    end = data.rfind(b"\n", start) + 1
+    if not end or data.find(b"\x1b", start) < 0:
+        return end
+    for begin, stop in reversed([match.span() for match in _STRING_OVER_LINES.finditer(data, start)]):
+        if begin < end <= stop:
+            end = data.rfind(b"\n", start, begin) + 1
     return end
+
+
+def _open_string(data: bytearray) -> int | None:
+    """Return where the control string begins in which `data` ends, if it ends in one."""
+    escape = data.rfind(b"\x1b", 0, len(data) - 1)
+    if (
+        escape < 0
+        or data[escape + 1] not in b"PX^_"
+        or data.find(b"\x18", escape) > 0
+        or data.find(b"\x1a", escape) > 0
+    ):
+        return None
+    return escape
 
 
 def _break_of_line(data: bytes) -> int:
@@ -156,66 +218,128 @@ def _settled(data: bytes) -> int:
     return character_boundary(data[:end])
 
 
-def _is_plain(data: bytes) -> bool:
-    """Whether nothing in `data` draws or is invisible. Each `in` is a memchr: it costs next to nothing."""
-    return b"\x1b" not in data and b"\r" not in data and b"\x08" not in data
-
-
 def _render_lines(data: bytes) -> str:
     """Render complete lines, or one unfinished line.
 
     What is removed leaves a mark until the bytes are decoded: those around it do not become one character.
     """
+    if is_plain(data):
+        return data.decode("utf-8", "replace")
     if b"\x1b" in data:
-        data = _INVISIBLE.sub(_REMOVED, data)
-    text = data.decode("utf-8", "replace")
-    if _is_plain(data):
+        data = _without_escapes(data)
+    text = data.decode("utf-8", "replace").replace(_REMOVED.decode(), "")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if not _draws(text):
         return text
-    text = _LINE_END.sub("\n", text.replace(_REMOVED.decode(), ""))
-    return "\n".join(_redraw(line) for line in text.split("\n")) if _DRAWING.search(text) else text
+    return "\n".join(_redraw(line) if _draws(line) else line for line in text.split("\n"))
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """Return `data` with a mark in place of each escape sequence that draws nothing."""
+    if _REMOVED in data:
+        return _INVISIBLE.sub(_REMOVED, data)
+    colours = dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE))
+    for colour in list(colours)[:_COLOURS_AT_ONCE]:
+        data = data.replace(colour, _REMOVED)
+    if data.count(b"\x1b") == 2 * data.count(_REMOVED):
+        return data
+    return _INVISIBLE_OR_REMOVED.sub(_REMOVED, data)
+
+
+def _draws(text: str) -> bool:
+    """Whether `text`, without what is invisible, moves or erases."""
+    return "\r" in text or "\x08" in text or "\x1b" in text
 
 
 def _redraw(line: str) -> str:
     """Return how a line looks after all that was drawn over it."""
-    if not _DRAWING.search(line):
-        return line
-    cells: list[str] = []
-    column = position = 0
-    for match in _DRAWING.finditer(line):
-        column = _write(cells, column, line[position : match.start()])
-        position = match.end()
-        count, action = int(match[1] or 0), match[2] or match[0]
+    line = line[max((at + len(blank) for blank in _BLANK_LINES if (at := line.rfind(blank)) >= 0), default=0) :]
+    if "\x1b" not in line and "\x08" not in line:
+        return _overwritten(line.rstrip("\r"))
+    if "\x1b" not in line and "\r" not in line and (parts := line.strip("\x08").split("\x08")) and all(parts):
+        # Each backspace has a character before it, and another behind it that takes its place.
+        return "".join([part[:-1] for part in parts[:-1]]) + parts[-1]
+    return _drawn(line)
+
+
+def _overwritten(line: str) -> str:
+    """Return how a line looks in which nothing moves but carriage returns: behind the last part, longer ones show."""
+    text = line[line.rfind("\r") + 1 :]
+    # Whether any part is longer is asked with two searches in C: parts can be as short as their CR.
+    if len(text) == len(line) or (line.isascii() and "x" * (len(text) + 1) not in line.translate(_SOLID)):
+        return text
+    for part in reversed(line.split("\r")):
+        if len(part) > len(text):
+            text += part[len(text) :]
+    return text
+
+
+def _drawn(line: str) -> str:
+    """Return how a line looks, whatever moves in it.
+
+    First, from its beginning, where each stretch of text lands and what is erased. Then backwards: what was drawn
+    last is seen, so each cell is painted once, and an erasure only narrows what can still be seen of all before it.
+    """
+    strokes: list[tuple[int, str]] = []
+    column = width = 0
+    parts = iter(_DRAWING.split(line))
+    for text in parts:
+        if text:
+            strokes.append((column, text))
+            column += len(text)
+            width = max(width, column)
+        movement = next(parts, "")
+        action = movement[-1:]
         if action == "\r":
             column = 0
         elif action == "\x08":
-            column = max(0, column - 1)
-        elif action == "K":
-            _erase(cells, column, count)
+            column = max(0, column - len(movement))
         elif action == "C":
-            column += min(count or 1, LINE_LIMIT)
+            column = max(column, min(column + (_number(movement) or 1), max(width, WIDTH_LIMIT)))
         elif action == "D":
-            column = max(0, column - (count or 1))
-        else:
-            column = min(count or 1, LINE_LIMIT) - 1
-    _write(cells, column, line[position:])
+            column = max(0, column - (_number(movement) or 1))
+        elif action == "G":
+            column = min(_number(movement) or 1, max(width, WIDTH_LIMIT)) - 1
+        elif movement == "\x1b[1K":
+            strokes.append((-column - 1, ""))
+        elif movement:
+            width = 0 if movement == "\x1b[2K" else min(width, column)
+            strokes.append((width, ""))
+    return _painted(strokes, width)
+
+
+def _number(movement: str) -> int:
+    """Return the parameter of a cursor movement, 0 where there is none."""
+    return int(movement[2:-1].lstrip("0")[:_LONGEST_NUMBER] or 0)
+
+
+def _painted(strokes: list[tuple[int, str]], width: int) -> str:
+    """Return `width` cells in which `strokes` were drawn, in order.
+
+    A stroke is a column and its text; or, without text, an erasure: from a column on, or (a negative one) before it.
+    """
+    cells = [" "] * width
+    starts: list[int] = []
+    ends: list[int] = []  # of the stretches that are painted; they are apart, and in order
+    left, right = 0, width  # nothing earlier is seen outside of these
+    for column, text in reversed(strokes):
+        if not text:
+            left, right = (max(left, -column), right) if column < 0 else (left, min(right, column))
+            continue
+        start, end = max(column, left), min(column + len(text), right)
+        cover = bisect_left(ends, end)
+        if start >= end or (cover < len(ends) and starts[cover] <= start):
+            continue
+        first, last = bisect_left(ends, start), bisect_right(starts, end)
+        at = start
+        for index in range(first, last):
+            if at < starts[index]:
+                cells[at : starts[index]] = text[at - column : starts[index] - column]
+            at = max(at, ends[index])
+        if at < end:
+            cells[at:end] = text[at - column : end - column]
+        if first < last:
+            start, end = min(start, starts[first]), max(end, ends[last - 1])
+        starts[first:last], ends[first:last] = [start], [end]
     return "".join(cells)
-
-
-def _write(cells: list[str], column: int, text: str) -> int:
-    """Put `text` into the cells from `column` on; return the column behind it."""
-    if not text:
-        return column
-    if column > len(cells):
-        cells.extend(" " * (column - len(cells)))
-    cells[column : column + len(text)] = text
-    return column + len(text)
-
-
-def _erase(cells: list[str], column: int, part: int) -> None:
-    """Erase to the end of the line (0), from its beginning (1), or all of it (2): ECMA-48, EL."""
-    if part == 0:
-        del cells[column:]
-    elif part == 1:
-        cells[: column + 1] = " " * min(column + 1, len(cells))
-    else:
-        cells.clear()

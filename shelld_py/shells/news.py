@@ -6,7 +6,7 @@ from typing import Final
 from shelld_py.models import OutputFormat
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
-from shelld_py.output.showing import LARGE
+from shelld_py.output.text import INLINE
 from shelld_py.shells.run import Run
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -37,13 +37,15 @@ async def read_run(
             unfinished = Unfinished.SHOW
         else:
             unfinished = Unfinished.TAKE if run and run.awaiting_input else Unfinished.HOLD
-        if min(limit, log.size - (cursor or 0)) > LARGE:
-            # So much is never nothing (a line without end is broken before that): no news is missed meanwhile.
+        seen = log.size
+        if min(limit, seen - (cursor or 0)) > INLINE:
             reading = await asyncio.to_thread(read_output, log, cursor or 0, limit, form, unfinished)
         else:
             reading = read_output(log, cursor or 0, limit, form, unfinished)
         if reading.data or reading.next_cursor > (cursor or 0) or run is None or not running:
             return reading
+        if log.size > seen or not run.running:
+            continue  # what came while the thread was reading has woken nobody
         if for_input and run.awaiting_input:
             return reading
         try:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.output.text import LINE_LIMIT, TextRenderer, character_boundary, plain_split, render
+from shelld_py.output.text import LINE_LIMIT, WIDTH_LIMIT, TextRenderer, character_boundary, plain_split, render
 
 FRAGMENTS = [
     b"a", b"bc", b"\n", b"\r\n", b"\r", b"\x08", b" ", b"\t", b"\x07", b"\x00",
@@ -71,7 +71,20 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
         pytest.param(b"x\x1b[3", "x", id="incomplete CSI"),
         pytest.param(b"x\x1b]0;ti", "x", id="incomplete OSC"),
         pytest.param(b"\x1b]0;never closed\nnext\n", "\nnext\n", id="an OSC ends with its line"),
-        pytest.param(b"\x1b[99999999999999Cx", " " * LINE_LIMIT + "x", id="a movement too far"),
+        pytest.param(b"\x1b[99999999999999Cx", " " * WIDTH_LIMIT + "x", id="a movement too far"),
+        pytest.param(b"\x1b[99999999999999Gx", " " * (WIDTH_LIMIT - 1) + "x", id="a column too far"),
+        pytest.param(b"\x1b[0000000000000003Cx", "   x", id="leading zeros"),
+        pytest.param(b"a\x1b[" + b"9" * 5000 + b"Db", "b", id="a parameter of 5,000 digits"),
+        pytest.param(b"x" * 2000 + b"\r\x1b[1500Cy", "x" * 1500 + "y" + "x" * 499, id="a movement within a long text"),
+        pytest.param(b"a\x1b\x1bMb", "ab", id="ESC before an escape"),
+        pytest.param(b"\x1b[1ma\x1b[0m\x1b[3;4Hb\x1b[K", "ab", id="colours among other escapes"),
+        pytest.param(b"\xe2\x1b[m\x82\xac", "\ufffd\ufffd\ufffd", id="bytes around a colour make no character"),
+        pytest.param(b"\x1bPone\ntwo\x1b[31mthree\n", "one\ntwothree\n", id="a control string that is broken off"),
+        pytest.param(b"abc\x1b[5D\x1b[1Kx\n", "xbc\n", id="erase at the margin"),
+        pytest.param(b"abc\r\x1b[Kx\x08y", "y", id="erase, then backspace"),
+        pytest.param(b"abcdef\rXYZ\r1\n", "1YZdef\n", id="CR, ever shorter"),
+        pytest.param(b"a\x08\x08\x08bcd\x08\x08X", "bXd", id="runs of backspaces"),
+        pytest.param(b"one\x1b[Kx\x1b[2Ky\n", "    y\n", id="erasing all leaves the column"),
     ],
 )
 def test_rendering(data: bytes, text: str) -> None:

@@ -1,0 +1,212 @@
+"""Rendering of what was written to do harm: never an error, no more work and memory than the bytes are worth."""
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import shelld_py.output.text
+from shelld_py.output.text import LINE_LIMIT, WIDTH_LIMIT, TextRenderer, render
+
+MEGABYTE: Final = 1_000_000
+
+NUMBERS = st.one_of(
+    st.just(b""),
+    st.integers(0, 70_000).map(lambda number: b"%d" % number),
+    st.integers(1, 6000).map(lambda digits: b"9" * digits),
+    st.integers(1, 6000).map(lambda digits: b"0" * digits + b"3"),
+)
+PARAMETERS = st.lists(NUMBERS | st.sampled_from([b"?", b":", b"<", b"38:2::1"]), max_size=4).map(b";".join)
+CONTROL_SEQUENCES = st.tuples(
+    st.just(b"\x1b["), PARAMETERS, st.sampled_from([b"", b" ", b"!"]), st.sampled_from(list(b"CDGKKmmABHJPX@Zhl\x00\n"))
+).map(lambda parts: parts[0] + parts[1] + parts[2] + bytes([parts[3]]))
+MOVEMENTS = st.tuples(NUMBERS, st.sampled_from([b"C", b"D", b"G"])).map(lambda parts: b"\x1b[" + b"".join(parts))
+ERASURES = st.sampled_from([b"\x1b[K", b"\x1b[0K", b"\x1b[1K", b"\x1b[2K", b"\x1b[3K", b"\x1b[00K"])
+STRINGS = st.tuples(
+    st.sampled_from([b"\x1bP", b"\x1b]", b"\x1b_", b"\x1b^", b"\x1bX"]),
+    st.sampled_from([b"", b"0;title", b"one\ntwo", b"\r", b"\xff", b"\x1b[m", b"q" * 300]),
+    st.sampled_from([b"\x1b\\", b"\x07", b"\x18", b"\x1a", b"\x1b", b"\n", b""]),
+).map(b"".join)
+DRAWN = st.sampled_from([b"\r", b"\x08", b"\r\n", b"\r\r\n", b"\n", b"\x08\x08\x08", b"\r\x1b[K", b"\x1b[2K\r"])
+TEXTS = st.sampled_from([b"a", b"hello world", "äöü".encode(), "😀".encode(), b"\xff", b"\xe2\x82", b"\xc0\x80", b"\t"])
+ESCAPES = st.lists(st.one_of(CONTROL_SEQUENCES, MOVEMENTS, ERASURES, STRINGS, DRAWN, TEXTS), max_size=30).map(b"".join)
+
+WORST: Final = {
+    "carriage returns": b"\r",
+    "carriage returns and line feeds": b"\r\r\r\n",
+    "backspaces": b"\x08",
+    "text and backspace": b"ab\x08",
+    "ESC": b"\x1b",
+    "CSI without an end": b"\x1b[",
+    "OSC without an end": b"\x1b]",
+    "control strings without an end": b"\x1bP",
+    "control strings over lines": b"\x1bP\n",
+    "control strings that are closed": b"\x1b_\n\x1b\\",
+    "one control string": b"\x1bP" + b"q\n" * MEGABYTE,
+    "a parameter of many digits": b"\x1b[" + b"1" * 5000 + b"C",
+    "a parameter without an end": b"\x1b[" + b"1;" * MEGABYTE,
+    "movements": b"\x1b[65535C",
+    "movements and text": b"\x1b[65535Cx",
+    "movements in many lines": b"\x1b[65535Cx\n",
+    "movements and erasures": b"\x1b[65535Cx\x1b[2K",
+    "erasures of a long line": b"x" * 30_000 + b"\x1b[1K" * 8000,
+    "erasures near and far": b"x" * 20_000 + b"\x1b[30000Gx\x1b[1K\x1b[2G\x1b[1K" * 2000,
+    "text and erasures": b"a\x1b[K",
+    "text in scattered columns": b"".join(b"\x1b[%dGx" % (number * 7919 % 1000) for number in range(8000)),
+    "text in falling columns": b"".join(b"\x1b[%dGx" % (1000 - number % 500 * 2) for number in range(8000)),
+    "parts of all lengths": b"".join(b"x" * (number % 300) + b"\r" for number in range(1000)),
+    "many colours": b"".join(b"\x1b[%dm" % number for number in range(1000)),
+    "invalid UTF-8": b"\xff",
+    "incomplete characters": b"\xf0\x9f\x98",
+    "NUL": b"\x00",
+    "line feeds": b"\n",
+    "nothing but text": b"x",
+}
+
+
+def worst(name: str, size: int) -> bytes:
+    """Return `size` bytes of one of the worst inputs."""
+    unit = WORST[name]
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+def fed(data: bytes, size: int) -> tuple[int, int]:
+    """Feed `data` in pieces of `size`; return the characters of the text, and of its longest piece."""
+    renderer = TextRenderer()
+    total = longest = 0
+    for start in range(0, len(data), size):
+        text = renderer.feed(data[start : start + size])
+        total, longest = total + len(text), max(longest, len(text))
+        assert renderer.pending <= LINE_LIMIT
+    return total + len(renderer.finish()), longest
+
+
+def steps_of(action: Callable[[], object]) -> int:
+    """Return how many lines of the renderer's source are executed, each turn of a loop for itself."""
+    steps = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename != shelld_py.output.text.__file__:
+            return None
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200) | ESCAPES, st.lists(st.integers(1, 400), min_size=1, max_size=8))
+@example(b"\x1b[" + b"1" * 5000 + b"C", [4096])
+@example(b"a\n\x1bPabc" + b"\n" + b"def\x1b\\ghi\n", [10, 1, 4])
+@example(b"\x1bP\x1b", [2, 1])
+def test_any_bytes_in_any_cut_give_the_same_text(data: bytes, sizes: list[int]) -> None:
+    """Nothing raises, at no moment, and the text is that of the whole."""
+    renderer = TextRenderer()
+    parts, position, turn = [], 0, 0
+    while position < len(data):
+        part = data[position : position + sizes[turn % len(sizes)]]
+        parts.append(renderer.feed(part))
+        position, turn = position + len(part), turn + 1
+        line, meaningless = renderer.unfinished()
+        assert len(line) <= renderer.pending + WIDTH_LIMIT
+        assert 0 <= meaningless <= renderer.pending
+    whole = render(data)
+    assert "".join(parts) + renderer.finish() == whole
+    assert len(whole) <= len(data) + WIDTH_LIMIT * (data.count(b"\n") + 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ESCAPES)
+def test_a_line_that_is_drawn_over_is_as_a_grid_shows_it(data: bytes) -> None:
+    """Drawn backwards, a line is what it is when each cell is written at once, one after the other."""
+    for line in render_grid(data):
+        assert render(line[0]) == line[1]
+
+
+def render_grid(data: bytes) -> list[tuple[bytes, str]]:
+    """Return some lines made of movements, erasures and text, each with what a grid of cells makes of it."""
+    tokens = [
+        b"abcdefghij",
+        b"X",
+        b"\r",
+        b"\x08",
+        b"\x1b[3C",
+        b"\x1b[2D",
+        b"\x1b[5G",
+        b"\x1b[K",
+        b"\x1b[1K",
+        b"\x1b[2K",
+    ]
+    chosen = [tokens[byte % len(tokens)] for byte in data[:60]]
+    cells: list[str] = []
+    column = 0
+    for token in chosen:
+        if token == b"\r":
+            column = 0
+        elif token == b"\x08":
+            column = max(0, column - 1)
+        elif token == b"\x1b[3C":
+            column += 3
+        elif token == b"\x1b[2D":
+            column = max(0, column - 2)
+        elif token == b"\x1b[5G":
+            column = 4
+        elif token == b"\x1b[K":
+            del cells[column:]
+        elif token == b"\x1b[1K":
+            cells[: column + 1] = [" "] * min(column + 1, len(cells))
+        elif token == b"\x1b[2K":
+            cells.clear()
+        else:
+            cells += [" "] * (column - len(cells))
+            cells[column : column + len(token)] = token.decode()
+            column += len(token)
+    return [(b"".join(chosen), "".join(cells))]
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_work_grows_with_the_bytes_alone(name: str) -> None:
+    """Three times the bytes take three times the steps, and no byte takes more than a few.
+
+    The renderer remembers one line, so sizes of two lines that are as long as can be, and of six, tell all.
+    """
+    once = steps_of(lambda: fed(worst(name, 2 * LINE_LIMIT), 4096))
+    three_times = steps_of(lambda: fed(worst(name, 6 * LINE_LIMIT), 4096))
+    assert three_times <= 3.5 * once + 1000
+    assert three_times <= 12 * 6 * LINE_LIMIT
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_memory_is_that_of_a_line(name: str) -> None:
+    """Whatever is fed, what is kept and what is given at once stay in bounds."""
+    data = worst(name, 2 * LINE_LIMIT)
+    tracemalloc.start()
+    _, longest = fed(data, 4096)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert longest <= LINE_LIMIT + WIDTH_LIMIT * 4096
+    assert peak <= 20 * MEGABYTE
+
+
+@pytest.mark.parametrize("name", ["text and backspace", "control strings over lines", "nothing but text", "ESC"])
+def test_single_bytes_are_not_looked_at_again_and_again(name: str) -> None:
+    """Fed byte by byte, a line takes a bounded number of steps for each of them."""
+    once = steps_of(lambda: fed(worst(name, LINE_LIMIT // 4), 1))
+    assert steps_of(lambda: fed(worst(name, LINE_LIMIT), 1)) <= 4.5 * once
+
+
+def test_a_movement_that_no_terminal_could_make() -> None:
+    """A line grows by no more than a terminal's width, however often the cursor is moved beyond it."""
+    assert render(b"\x1b[65535C" * 1000 + b"x") == " " * WIDTH_LIMIT + "x"
