@@ -34,6 +34,7 @@ from shelld_py.metadata import (
     user_name,
 )
 from shelld_py.models import ActiveRun, Command, KillResult, ShellState, ShellStatus, StartupRequest
+from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.kernel_limits import KernelLimits
 from shelld_py.shells.registry import Sessions
 from shelld_py.shells.run import Run
@@ -80,12 +81,13 @@ class Computer:
         self._kill_counter = oom.KillCounter()
         self.kernel_limits = KernelLimits(settings.limits, logger)
         base = settings.files.base_directory or surroundings.working_directory
+        self._backups = surroundings.data_directory / "backups"
         self._open_files = partial(
             FileService,
             settings.files,
             base_directory=base,
             allowed_directories=settings.files.allowed_directories or (base,),
-            backup_directory=settings.files.backup_directory or str(surroundings.data_directory / "backups"),
+            backup_directory=settings.files.backup_directory or str(self._backups),
         )
         self._cleaning: asyncio.Task[None] | None = None
         self._context = ShellContext(
@@ -139,6 +141,8 @@ class Computer:
     def open(self) -> None:
         """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
         self.store.open()
+        if not self.settings.files.backup_directory:
+            own_directory(self._backups, self._logger)
         self.files = self._open_files()
         for absence in self._absences():
             self._logger.warning("%s", absence)

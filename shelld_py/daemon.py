@@ -40,6 +40,7 @@ from shelld_py.linux.processes import become_subreaper, still_alive
 from shelld_py.linux.removal import remove_tree
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
+from shelld_py.shells.data_directory import claim
 
 _LAST_ANSWERS: Final = 2
 _LAST_WORDS: Final = 0.5
@@ -88,7 +89,9 @@ class Daemon:
         surroundings = Surroundings(
             environment=inheritable_environment(environ),
             working_directory=working_directory,
-            data_directory=Path(self._temporary or settings.server.data_directory).absolute(),
+            data_directory=Path(self._temporary)
+            if self._temporary
+            else claim(Path(settings.server.data_directory).absolute(), logger),
             open_files=_raise_descriptor_limit(),
             oom_score_adj=oom.adjustment(),
         )

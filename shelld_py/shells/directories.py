@@ -8,19 +8,29 @@ after a run has been answered, out of the directory of a run that is no longer k
 nothing is created or removed at all.
 """
 
+import logging
 import os
+import stat
+import threading
 from pathlib import Path
 from typing import Final
 
 from shelld_py.linux.removal import remove_tree
+from shelld_py.shells.data_directory import calling, own_directory
 
 OUTPUT_LOG: Final = "output.log"
 STDERR_LOG: Final = "stderr.log"
 SNAPSHOT: Final = "snapshot.json"
 NEW_SNAPSHOT: Final = "snapshot.json.new"
 
+LARGEST_SNAPSHOT: Final = 256 * 1024 * 1024
+"""Bytes of a snapshot that is believed: a command of `server.max_body` that is escaped throughout is far below."""
+
 _READY_FILES: Final = (OUTPUT_LOG, SNAPSHOT)
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FEW_FILES: Final = 16
+_FEW_BYTES: Final = 16 * 1024 * 1024
+"""What is removed at once: freeing the blocks of so much takes about a millisecond, on ext4."""
 
 
 class RunDirectories:
@@ -30,25 +40,27 @@ class RunDirectories:
     """
 
     def __init__(self, root: Path, private: Path) -> None:
-        self._root = root
+        self.root = root
         self._private = private
         self._made = 0
         self._spare: str | None = None
         self._unpublished: dict[str, str] = {}
 
-    def open(self) -> None:
+    def open(self, logger: logging.Logger) -> None:
         """Make the two directories where they are missing, and remove what an earlier daemon had not published.
 
-        Raises `OSError`.
+        Raises `ConfigError`.
         """
-        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._private.mkdir(exist_ok=True, mode=0o700)
-        for name in os.listdir(self._private):
-            remove_tree(f"{self._private}/{name}")
+        own_directory(self.root, logger)
+        own_directory(self._private, logger)
+        with calling("opendir", self._private):
+            left = [name for name in os.listdir(self._private) if name.isdecimal()]
+        self._made = max(map(_number, left), default=0)
+        self._remove_in_background([f"{self._private}/{name}" for name in left])
 
     def path(self, run_id: str) -> str:
         """Return where the files of a run lie."""
-        return self._unpublished.get(run_id) or f"{self._root}/{run_id}"
+        return self._unpublished.get(run_id) or f"{self.root}/{run_id}"
 
     def take(self, run_id: str) -> None:
         """Make the directory of a run. Raises `OSError`."""
@@ -76,7 +88,7 @@ class RunDirectories:
         written_to = f"{path}/{SNAPSHOT if unpublished else NEW_SNAPSHOT}"
         _write_file(written_to, snapshot)
         if unpublished:
-            os.rename(path, f"{self._root}/{run_id}")
+            os.rename(path, f"{self.root}/{run_id}")
             del self._unpublished[run_id]
         else:
             os.rename(written_to, f"{path}/{SNAPSHOT}")
@@ -84,17 +96,48 @@ class RunDirectories:
 
     def read_snapshot(self, run_id: str) -> bytes:
         """Return the snapshot of a run. Raises `OSError`."""
-        with open(f"{self.path(run_id)}/{SNAPSHOT}", "rb", buffering=0) as file:
+        # Not blocking: what lies there may be a FIFO by now.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(f"{self.path(run_id)}/{SNAPSHOT}", flags), "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SNAPSHOT:
+                raise OSError(f"{SNAPSHOT} is not a regular file of at most {LARGEST_SNAPSHOT} bytes")
             return file.readall()
 
     def remove(self, run_id: str) -> None:
-        """Remove the directory of a run."""
-        remove_tree(self.path(run_id))
+        """Remove the directory of a run: it is gone from among the runs at once, a large one from the disk later."""
+        path, private = self.path(run_id), self._next_private()
         self._unpublished.pop(run_id, None)
+        try:
+            os.rename(path, private)
+        except OSError:
+            return
+        if not _removed_at_once(private):
+            self._remove_in_background([private])
 
     def found(self) -> list[str]:
-        """Return the runs that have a directory."""
-        return os.listdir(self._root)
+        """Return the names of what lies among the runs. Raises `ConfigError`."""
+        with calling("opendir", self.root):
+            return os.listdir(self.root)
+
+    def files(self, run_id: str) -> list[str]:
+        """Return the names of the files in the directory of a run; none where it is no directory."""
+        try:
+            return os.listdir(self.path(run_id))
+        except OSError:
+            return []
+
+    def changed_at(self, run_id: str) -> float:
+        """Return when the directory of a run was changed, in seconds since the epoch; 0 where nobody knows."""
+        try:
+            return os.lstat(self.path(run_id)).st_mtime
+        except OSError:
+            return 0.0
+
+    def _remove_in_background(self, paths: list[str]) -> None:
+        """Remove directories in a thread. It is a daemon's: nobody waits for it at the end, the next start goes on."""
+        if paths:
+            threading.Thread(target=_remove_all, args=(paths,), name="removal", daemon=True).start()
 
     def _next_private(self) -> str:
         self._made += 1
@@ -112,7 +155,7 @@ class RunDirectories:
         path, private = self.path(run_id), self._next_private()
         try:
             for entry in list(os.scandir(path)):
-                if entry.name not in _READY_FILES:
+                if entry.name not in _READY_FILES or not entry.is_file(follow_symlinks=False):
                     os.unlink(entry.path)
                 elif entry.name == OUTPUT_LOG and entry.stat().st_size:
                     os.truncate(entry.path, 0)
@@ -134,3 +177,28 @@ def _write_file(path: str, content: bytes) -> None:
             os.ftruncate(descriptor, written)
     finally:
         os.close(descriptor)
+
+
+def _number(name: str) -> int:
+    """Return the number that a private directory has for a name; 0 for one that is not as they are given."""
+    return int(name) if len(name) < 20 and name.isascii() else 0
+
+
+def _removed_at_once(path: str) -> bool:
+    """Remove a directory that holds but a few small files; return whether it was such a one."""
+    try:
+        with os.scandir(path) as found:
+            entries = [entry for entry, _ in zip(found, range(_FEW_FILES), strict=False)]
+        if sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries) > _FEW_BYTES:
+            return False
+        for entry in entries:
+            os.unlink(entry.path)
+        os.rmdir(path)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_all(paths: list[str]) -> None:
+    for path in paths:
+        remove_tree(path)

@@ -15,7 +15,9 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import secrets
+import stat
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,14 +31,31 @@ import msgspec
 
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
-from shelld_py.models import Cause, Command, OutputFormat, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import (
+    Cause,
+    Command,
+    OutputFormat,
+    RunResult,
+    RunStatus,
+    ShellState,
+    Stream,
+    Streams,
+    Usage,
+    utc_timestamp,
+)
 from shelld_py.output.excerpt import pieces
 from shelld_py.output.log import Extents, OutputLog
-from shelld_py.shells.directories import OUTPUT_LOG, STDERR_LOG, RunDirectories
+from shelld_py.shells.data_directory import calling, is_file, put_aside
+from shelld_py.shells.directories import OUTPUT_LOG, SNAPSHOT, STDERR_LOG, RunDirectories
 from shelld_py.shells.run import Run
 
 _LOG_NAMES: Final = {Stream.STDOUT: OUTPUT_LOG, Stream.STDERR: STDERR_LOG}
 _RESTARTED: Final = "The daemon ended while the command was running."
+_RUN_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
+_SIGNS_OF_A_RUN: Final = frozenset({SNAPSHOT, OUTPUT_LOG})
+_MOST_NAMED: Final = 5
+_COUNTED_AT_START: Final = 256 * 1024 * 1024
+"""Bytes of output whose characters are counted at the start, in all: some seconds. Of more, the bytes are told."""
 
 
 class Snapshot(RunResult, frozen=True, kw_only=True):
@@ -62,7 +81,9 @@ class Entry:
     fingerprint: str = ""
     """Of the request that started the run, so that a repeat of it is recognised; empty where no request did."""
     unsaved: bytes | None = None
-    """The last snapshot, where the disk refused it."""
+    """The last snapshot, where the disk refused it, or what stands for one that cannot be read."""
+    unreadable: bool = False
+    """Whether what lies on the disk was not understood: it is not removed to make room for other runs."""
 
 
 def fingerprint(session_id: str, command: Command) -> str:
@@ -89,39 +110,45 @@ class RunStore:
         self._ended: deque[str] = deque()
         self._lock = -1
         self._tidying = False
+        self._uncounted = _COUNTED_AT_START
 
     def open(self) -> None:
         """Take the directory and find the runs in it; those that were going on are lost now.
 
-        Raises `ConfigError` when another daemon uses the directory, or when it cannot be used.
+        Whatever lies there, the runs that can be read are found. Raises `ConfigError` when another daemon uses the
+        directory, or when the system refuses.
         """
+        directory = self._lock_path.parent
+        with calling("mkdir", directory):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            self._lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock_path.parent.chmod(0o700)
-            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self._take_lock()
+            self._directories.open(self._logger)
+            for _, entry in sorted(self._found(), key=itemgetter(0)):
+                self._entries[entry.run_id] = entry
+                if not entry.unreadable:
+                    self._ended.append(entry.run_id)
+        except BaseException:
             self.close()
-            raise ConfigError(
-                f"server.data_directory: {self._lock_path.parent} is in use by another daemon: "
-                "give each daemon a directory of its own"
-            ) from None
-        try:
-            self._directories.open()
-        except OSError as error:
-            self.close()
-            raise self._unusable(error) from None
-        for _, entry in sorted(self._found(), key=itemgetter(0)):
-            self._entries[entry.run_id] = entry
-            self._ended.append(entry.run_id)
+            raise
         for run_id in self._expired():
             self._directories.remove(run_id)
 
-    def _unusable(self, error: OSError) -> ConfigError:
-        return ConfigError(f"server.data_directory: {self._lock_path.parent} cannot be used: {error.strerror}")
+    def _take_lock(self) -> None:
+        """Lock the directory. Raises `ConfigError`."""
+        path = self._lock_path
+        if not is_file(path):
+            put_aside(path, self._logger)
+        with calling("open", path):
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with calling("flock", path):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"server.data_directory: {path.parent} is in use by another daemon: "
+                    "give each daemon a directory of its own"
+                ) from None
 
     def close(self) -> None:
         """Give the directory free."""
@@ -212,11 +239,13 @@ class RunStore:
             return entry.run.log(stream)
         snapshot = self.snapshot(entry)
         extents = snapshot.stdout_extents if stream is Stream.STDOUT else snapshot.stderr_extents
+        path = f"{self._directories.path(entry.run_id)}/{_LOG_NAMES[stream]}"
         try:
-            path = f"{self._directories.path(entry.run_id)}/{_LOG_NAMES[stream]}"
-            return OutputLog.load(path, self._settings.log_max, extents)
+            if stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
+                return OutputLog.load(path, self._settings.log_max, extents)
         except OSError:
             return None
+        return None
 
     def log_reader(self, entry: Entry) -> Callable[[Stream], OutputLog | None]:
         """Return the function that gives the logs of a run by stream."""
@@ -267,21 +296,59 @@ class RunStore:
     def _found(self) -> Iterator[tuple[str, Entry]]:
         """Yield what earlier daemons left, each run with when it was started.
 
-        Files that make no run are removed: nobody could ever read them.
+        What cannot be read stays where it is: it may be of a newer version, or of a moment in which the disk failed.
         """
+        unread: list[str] = []
         for run_id in self._directories.found():
             try:
                 snapshot = msgspec.json.decode(self._directories.read_snapshot(run_id), type=Snapshot)
                 if snapshot.run_id != run_id:
-                    raise ValueError(f"it is the snapshot of {snapshot.run_id}")
-            except (OSError, ValueError) as error:
-                self._logger.warning("removing the files of %s, which make no run: %s", run_id, error)
-                self._directories.remove(run_id)
+                    raise ValueError(f"it is the snapshot of {snapshot.run_id!r}")
+            except (OSError, ValueError, RecursionError, MemoryError) as error:
+                unread.append(f"{run_id!r} ({error})")
+                if lost := self._unreadable(run_id, error):
+                    yield lost
                 continue
             entry = Entry(run_id, snapshot.session_id, snapshot.status, fingerprint=snapshot.fingerprint)
             if snapshot.status is RunStatus.RUNNING:
-                self._recover(entry, snapshot)
+                try:
+                    self._recover(entry, snapshot)
+                except Exception as error:  # noqa: BLE001 - whatever lies there, the daemon starts
+                    unread.append(f"{run_id!r} ({error})")
+                    self._remember_lost(entry, snapshot.result(), _RESTARTED)
             yield snapshot.started_at, entry
+        if unread:
+            some = ", ".join(unread[:_MOST_NAMED]) + (", ..." if len(unread) > _MOST_NAMED else "")
+            self._logger.warning("not read, and left as it is under %s: %s", self._directories.root, some)
+
+    def _unreadable(self, run_id: str, reason: Exception) -> tuple[str, Entry] | None:
+        """Return (when, entry) for the files of a run that cannot be read: all that is known is its id."""
+        if not _RUN_ID.fullmatch(run_id) or _SIGNS_OF_A_RUN.isdisjoint(self._directories.files(run_id)):
+            return None
+        result = RunResult(
+            run_id=run_id, session_id="", command="", description=None, status=RunStatus.LOST, cause=Cause.UNKNOWN,
+            exit_code=None, signal=None, error=None, stdout=None, stderr=None, streams=Streams.MERGED, truncated=False,
+            original_stdout_size=0, original_stderr_size=0, cursor=0, directory=None, working_directory=None,
+            background_pids=(), awaiting_input=False, timed_out=False, restored=False, state=ShellState.AVAILABLE,
+            started_at=utc_timestamp(self._directories.changed_at(run_id)), duration=0.0,
+            usage=Usage(cpu_seconds=0.0, peak_memory_mb=0.0, processes_left=0),
+        )  # fmt: skip
+        entry = Entry(run_id, "", RunStatus.LOST, unreadable=True)
+        self._remember_lost(entry, result, f"The record of the run cannot be read: {reason}.")
+        return result.started_at, entry
+
+    def _remember_lost(self, entry: Entry, result: RunResult, error: str) -> None:
+        """Hold the result of a lost run in memory: its files are left as they are."""
+        lost = msgspec.structs.replace(
+            result,
+            status=RunStatus.LOST,
+            cause=result.cause or Cause.DAEMON_RESTARTED,
+            error=error,
+            state=ShellState.AVAILABLE,
+            awaiting_input=False,
+        )
+        entry.status = RunStatus.LOST
+        entry.unsaved = _encoded(lost, entry.fingerprint, {})
 
     def _recover(self, entry: Entry, snapshot: Snapshot) -> None:
         """Close a run that was going on when its daemon ended: its output is complete up to that moment.
@@ -301,14 +368,17 @@ class RunStore:
         for stream, name in _LOG_NAMES.items():
             path = f"{self._directories.path(snapshot.run_id)}/{name}"
             try:
-                last_written = max(last_written, os.stat(path).st_mtime)
+                status = os.lstat(path)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                last_written = max(last_written, status.st_mtime)
                 log = OutputLog.load(path, self._settings.log_max)
             except OSError:
                 continue
-            changes[f"original_{stream}_size"] = sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
+            changes[f"original_{stream}_size"] = self._counted(log)
             if stream is Stream.STDOUT:
                 changes["cursor"] = log.size
-            if self._join(entry.run_id, log):
+            if log.kept <= 2 * self._settings.log_max and self._join(entry.run_id, log):
                 joined.append(log)
             if not log.whole:
                 extents[stream] = log.extents
@@ -318,6 +388,13 @@ class RunStore:
         self._write(entry, _encoded(result, entry.fingerprint, extents))
         for log in joined:
             log.discard_segments()
+
+    def _counted(self, log: OutputLog) -> int:
+        """Return the characters of a log, or where those found at the start are too large together, its bytes."""
+        self._uncounted -= log.kept
+        if self._uncounted < 0:
+            return log.size
+        return sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
 
     def _write(self, entry: Entry, snapshot: bytes) -> None:
         try:

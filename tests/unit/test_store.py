@@ -335,25 +335,35 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
 def test_a_snapshot_that_cannot_be_read(
     tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged, its files are removed, and the other runs are there."""
+    """It is logged, its files stay, it is lost with its output kept, and the other runs are there."""
 
     async def test() -> None:
         with open_store(tmp_path) as store:
             await finished(store, run_id="good")
-            await finished(store, run_id="bad")
+            await finished(store, b"text", "bad")
 
     in_loop(test)
     (tmp_path / "runs/bad/snapshot.json").unlink()
     if content is not None:
         (tmp_path / "runs/bad/snapshot.json").write_bytes(content)
     with caplog.at_level("WARNING", LOGGER.name), open_store(tmp_path) as store:
-        assert [entry.run_id for entry in store.entries()] == ["good"]
+        assert {entry.run_id: entry.status for entry in store.entries()} == {
+            "good": RunStatus.COMPLETED,
+            "bad": RunStatus.LOST,
+        }
+        result = store.result(store.entry("bad"), READY)
+        assert (result.status, result.cause) == (RunStatus.LOST, Cause.UNKNOWN)
+        assert "cannot be read" in (result.error or "")
+        log = store.log(store.entry("bad"), Stream.STDOUT)
+        assert log is not None
+        assert log.read(0, 10).data == b"text"
+    assert caplog.text.count("WARNING") == 1
     assert "bad" in caplog.text
-    assert run_directories(tmp_path) == {"good"}
+    assert run_directories(tmp_path) == {"good", "bad"}
 
 
 def test_the_snapshot_of_another_run(tmp_path: Path) -> None:
-    """A directory that was copied holds no run of its own."""
+    """A directory that was copied holds no run of its own that could be read."""
 
     async def test() -> None:
         with open_store(tmp_path) as store:
@@ -363,8 +373,11 @@ def test_the_snapshot_of_another_run(tmp_path: Path) -> None:
     (tmp_path / "runs/r2").mkdir()
     (tmp_path / "runs/r2/snapshot.json").write_bytes((tmp_path / "runs/r1/snapshot.json").read_bytes())
     with open_store(tmp_path) as store:
-        assert [entry.run_id for entry in store.entries()] == ["r1"]
-    assert run_directories(tmp_path) == {"r1"}
+        assert {entry.run_id: entry.status for entry in store.entries()} == {
+            "r1": RunStatus.COMPLETED,
+            "r2": RunStatus.LOST,
+        }
+    assert run_directories(tmp_path) == {"r1", "r2"}
 
 
 @pytest.mark.parametrize("saved_before", [True, False])
