@@ -35,10 +35,11 @@ from shelld_py.metadata import (
 )
 from shelld_py.models import ActiveRun, Command, KillResult, ShellState, ShellStatus, StartupRequest
 from shelld_py.shells.data_directory import own_directory
-from shelld_py.shells.kernel_limits import KernelLimits
+from shelld_py.shells.execution import ShellContext
+from shelld_py.shells.limits import KernelLimits
 from shelld_py.shells.registry import Sessions
 from shelld_py.shells.run import Run
-from shelld_py.shells.shell import Shell, ShellContext
+from shelld_py.shells.shell import Shell
 from shelld_py.shells.states import MESSAGES, Event
 from shelld_py.shells.store import Entry, RunStore
 from shelld_py.version import __version__

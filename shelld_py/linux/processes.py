@@ -15,7 +15,7 @@ import ctypes
 import math
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -138,7 +138,11 @@ def tree(pid: int) -> list[ProcessStat]:
 
 def tree_usage(pid: int) -> TreeUsage:
     """Return what `pid` and its descendants use now, the CPU time of those that have ended included."""
-    members = tree(pid)
+    return usage_of(tree(pid))
+
+
+def usage_of(members: Sequence[ProcessStat]) -> TreeUsage:
+    """Return what `members` use together."""
     return TreeUsage(
         cpu_seconds=sum(stat.cpu_seconds + stat.reaped_cpu_seconds for stat in members),
         memory=sum(stat.memory for stat in members),

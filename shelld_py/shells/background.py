@@ -37,7 +37,7 @@ class _Item:
         return [stat for stat in self.left if processes.still_alive(stat)]
 
 
-class Lingering:
+class Background:
     """The ended runs of one shell whose processes live on. Their logs stay open until these have ended."""
 
     def __init__(self, store: RunStore) -> None:

@@ -1,127 +1,85 @@
-"""Limits on a shell and all it started, looked at while it is busy.
+"""Limits on a shell and all it started: what of them the kernel can hold, and what its counters say.
 
-A look is taken every `check_interval`, and only while a command runs. There are two ways.
-
-Sampling
-    A look costs a walk over the tree of the shell's processes. Between two looks a fork storm can do as it
-    likes; what stops it then is RLIMIT_NPROC (setrlimit(2)), which counts all processes of the user and does
-    not bind root.
-
-With a cgroup
-    Memory is held by the kernel (memory.max): it kills the whole shell at the limit, and its counter says so.
-    Processes are counted as in the other way, but pids.max, which counts threads, is a ceiling above the limit
-    that no storm gets through; a fork that it refuses is a breach. CPU time is the kernel's own sum.
-    The growth of a file system is sampled either way.
+There are two ways. Sampling looks at the tree of the shell's processes (supervision.py). Where there is a cgroup for
+the shell, memory is held by the kernel (memory.max): it kills the whole shell at the limit, and its counter says so.
+Processes are counted as in the other way, but pids.max, which counts threads, is a ceiling above the limit that no
+storm gets through; a fork that it refuses is a breach. CPU time is the kernel's own sum. The growth of a file system is
+sampled either way. How cgroups are made and removed is in linux/cgroups.py. It knows nothing of runs.
 """
 
-import asyncio
+import logging
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shelld_py.config import LimitSettings
-from shelld_py.linux import processes
-from shelld_py.linux.cgroups import Events, ShellCgroup
+from shelld_py.config import CgroupUse, LimitSettings
+from shelld_py.linux import cgroup_paths
+from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup
 from shelld_py.models import Cause
-from shelld_py.units import format_duration
 
 _MEBIBYTE: Final = 1024 * 1024
 _SPARE_PROCESSES: Final = 64
+"""Processes of the user that may come from elsewhere meanwhile, and what a shell needs to say that it is full."""
+
 _TASKS_EACH: Final = 4
+"""Threads that a process may have on average: pids.max counts threads, the limit processes."""
 
 
-class LimitWatch:
-    """Looks at the tree of one bash until a limit is broken or `stop` is called."""
+class KernelLimits:
+    """Gives out cgroups for shells between `take` and `release`; none at any other time."""
 
-    def __init__(
-        self,
-        pid: int,
-        directory: str,
-        limits: LimitSettings,
-        on_breach: Callable[[Cause, str], None],
-        cgroup: ShellCgroup | None = None,
-    ) -> None:
-        """`on_breach` is called once, with what was exceeded and the figures; `directory` tells the file system."""
-        self._pid = pid
+    def __init__(self, limits: LimitSettings, logger: logging.Logger) -> None:
         self._limits = limits
-        self._cgroup = cgroup
-        self._events_before = cgroup.events() if cgroup else None
-        self._on_breach = on_breach
-        self._directory = directory
-        self._disk_before = _disk_used(directory)
-        self._usage_before = (time.monotonic(), self._cpu_seconds())
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(limits.check_interval, self._look)
+        self._logger = logger
+        self._cgroups: Cgroups | None = None
 
-    def stop(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
+    def take(self) -> None:
+        """Make part of the hierarchy ours, where a limit gains by it and the system lets us."""
+        if not limits_for_cgroups(self._limits):
+            return
+        try:
+            self._cgroups = Cgroups.take(cgroup_paths.unified(), self._logger)
+        except CgroupsUnavailable as reason:
+            self._logger.info("limits: sampled, for there are no cgroups: %s", reason)
+            return
+        needed = {"memory": self._limits.memory_mb, "pids": self._limits.processes}
+        missing = [name for name, limit in needed.items() if limit and name not in self._cgroups.controllers]
+        lacking = f", without the controllers {', '.join(missing)}: those limits are sampled" if missing else ""
+        self._logger.info("limits: in cgroups below %s%s", self._cgroups.directory, lacking)
 
-    def last_look(self, *, processes_left: bool) -> tuple[Cause, str] | None:
-        """Return which limit is broken at the end of a command, or has been as the kernel's counters say.
+    def release(self) -> None:
+        """Remove the cgroups, and kill what is left there."""
+        if self._cgroups:
+            self._cgroups.close()
+            self._cgroups = None
 
-        The share of the CPU is left out: over a short time it says nothing.
-        """
-        counted = self._counted_breach()
-        if counted:
-            return counted
-        found = (self._size_breach(self._usage()) if processes_left else None) or self._disk_breach()
-        return (Cause.LIMIT, found) if found else None
-
-    def _look(self) -> None:
-        breach = self._counted_breach() or self._sampled_breach()
-        if breach:
-            self._on_breach(*breach)
-        else:
-            self._timer = self._loop.call_later(self._limits.check_interval, self._look)
-
-    def _cpu_seconds(self) -> float:
-        return self._cgroup.cpu_seconds() if self._cgroup else processes.tree_usage(self._pid).cpu_seconds
-
-    def _usage(self) -> processes.TreeUsage:
-        if not self._cgroup:
-            return processes.tree_usage(self._pid)
-        held = "memory" in self._cgroup.controllers
-        memory = 0 if held or not self._limits.memory_mb else processes.tree_usage(self._pid).memory
-        return processes.TreeUsage(self._cgroup.cpu_seconds(), memory, self._cgroup.processes())
-
-    def _counted_breach(self) -> tuple[Cause, str] | None:
-        if not self._cgroup or not self._events_before:
+    def make_cgroup(self) -> ShellCgroup | None:
+        """Return a cgroup for a shell, its limits set; None where its limits are to be sampled."""
+        if self._cgroups is None:
             return None
-        return counted_breach(self._limits, self._events_before, self._cgroup.events(), self._cgroup.peak())
-
-    def _sampled_breach(self) -> tuple[Cause, str] | None:
-        usage = self._usage()
-        found = self._size_breach(usage) or self._cpu_breach(usage) or self._disk_breach()
-        return (Cause.LIMIT, found) if found else None
-
-    def _size_breach(self, usage: processes.TreeUsage) -> str | None:
-        limits, memory = self._limits, usage.memory / _MEBIBYTE
-        if 0 < limits.processes < usage.processes:
-            return f"limits.processes is {limits.processes}, but the shell and what it started are {usage.processes}"
-        if 0 < limits.memory_mb < memory:
-            return f"limits.memory_mb is {limits.memory_mb:g}, but {memory:.1f} MB are resident"
-        return None
-
-    def _cpu_breach(self, usage: processes.TreeUsage) -> str | None:
-        now = time.monotonic()
-        then, cpu_before = self._usage_before
-        self._usage_before = (now, usage.cpu_seconds)
-        percent = 100 * (usage.cpu_seconds - cpu_before) / max(now - then, 0.001)
-        if 0 < self._limits.cpu_percent < percent:
-            period = format_duration(round(now - then, 1))
-            return f"limits.cpu_percent is {self._limits.cpu_percent:g}, but {percent:.0f} % were used over {period}"
-        return None
-
-    def _disk_breach(self) -> str | None:
-        if not self._limits.disk_mb:
+        try:
+            cgroup = self._cgroups.create()
+        except OSError as error:
+            self._logger.warning("limits: sampled for this shell, for it has no cgroup: %s", error)
             return None
-        grown = (_disk_used(self._directory) - self._disk_before) / _MEBIBYTE
-        if grown > self._limits.disk_mb:
-            return f"limits.disk_mb is {self._limits.disk_mb:g}, but the file system has grown by {grown:.1f} MB"
-        return None
+        try:
+            confine(cgroup, self._limits)
+        except OSError as error:
+            self._logger.warning("limits: sampled for this shell, for its cgroup has no limits: %s", error)
+            cgroup.remove()
+            return None
+        return cgroup
+
+
+def confine(cgroup: ShellCgroup, limits: LimitSettings) -> None:
+    """Have the kernel hold what it can of `limits`. Raises `OSError`."""
+    memory = int(limits.memory_mb * _MEBIBYTE) if limits.memory_mb and "memory" in cgroup.controllers else None
+    cgroup.limit(memory=memory, tasks=task_ceiling(limits) if "pids" in cgroup.controllers else None)
+
+
+def limits_for_cgroups(limits: LimitSettings) -> bool:
+    """Return whether a cgroup would help to hold `limits`, and may be used."""
+    return limits.cgroups is CgroupUse.AUTO and any((limits.cpu_percent, limits.memory_mb, limits.processes))
 
 
 def counted_breach(limits: LimitSettings, before: Events, now: Events, peak: int | None) -> tuple[Cause, str] | None:
@@ -165,11 +123,3 @@ def _owner(entry: Path) -> int:
         return entry.stat().st_uid
     except OSError:
         return -1
-
-
-def _disk_used(directory: str) -> int:
-    try:
-        status = os.statvfs(directory)
-    except OSError:
-        return 0
-    return (status.f_blocks - status.f_bfree) * status.f_frsize

@@ -19,8 +19,7 @@ from shelld_py.linux import cgroup_paths, oom
 from shelld_py.linux.cgroup_paths import Place
 from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
 from shelld_py.models import Cause
-from shelld_py.shells.kernel_limits import confine, limits_for_cgroups
-from shelld_py.shells.limits import counted_breach, task_ceiling
+from shelld_py.shells.limits import confine, counted_breach, limits_for_cgroups, task_ceiling
 from tests import cgroups
 from tests.daemons import wait_for
 

@@ -24,8 +24,9 @@ from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
 from shelld_py.output.text import render
+from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.run import Run
-from shelld_py.shells.shell import Shell, ShellContext
+from shelld_py.shells.shell import Shell
 from shelld_py.shells.store import RunStore
 
 AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState

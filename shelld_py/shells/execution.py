@@ -1,0 +1,296 @@
+"""One run in one bash: how it begins, how it is signalled, typed to and ended, and how its end is judged.
+
+It knows the run, the bash and what the shell was given to work with, but not the states of the shell: its owner is told
+nothing but the ending. What is looked at in between is in supervision.py, the judgement alone in endings.py.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from shelld_py.bash.process import Bash
+from shelld_py.config import LimitSettings, ShellSettings
+from shelld_py.errors import StdinGap
+from shelld_py.linux.cgroups import ShellCgroup
+from shelld_py.linux.oom import KillCounter
+from shelld_py.linux.orphans import Reaper
+from shelld_py.linux.processes import ProcessStat
+from shelld_py.models import Cause, RunStatus, ShellState, Stream
+from shelld_py.shells.background import Background, left_behind
+from shelld_py.shells.endings import after_kernel_kills, judge
+from shelld_py.shells.run import Ending, Run
+from shelld_py.shells.store import RunStore
+from shelld_py.shells.supervision import Supervisor
+from shelld_py.units import format_duration
+
+_FIRST_SAVE: Final = 0.01
+"""Seconds after which a run that is going on gets its snapshot; quicker ones get theirs at their end alone."""
+
+_BASH_PATIENCE: Final = 2.0
+"""Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
+
+_FIRST_KILL_PAUSE: Final = 0.2
+"""Seconds that bash has after the first SIGKILL to go on to what comes next in a list: it starts that at once."""
+
+_SHORTEST_KILL_PAUSE: Final = 0.002
+"""A loop starts its next round within a millisecond; shorter pauses would keep bash stopped all the time."""
+
+_LATE_SIGNAL_PAUSE: Final = 0.01
+_SIGNAL_PATIENCE: Final = 30.0
+"""Seconds that a signal waits for its command: twice of what bash has to come back before it is killed."""
+
+_NOTICE_SIZE: Final = 256
+"""Bytes of the end of an output in which bash's notice of a signal is looked for."""
+
+_SIGNALLED: Final = 128
+_KEY_SIGNALS: Final = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellContext:
+    """What a shell and its runs need from outside; durations in seconds."""
+
+    settings: ShellSettings
+    environment: Mapping[str, str]
+    directory: str
+    log_directory: Path
+    log_max: int
+    kill_grace: float
+    command_lifetime: float
+    limits: LimitSettings
+    on_breach: Callable[[str], None]
+    """Called with the session id of a shell that has broken a limit."""
+    open_files: tuple[int, int]
+    oom_score_adj: int | None = None
+    """What shells get; None leaves them what the daemon has."""
+    make_cgroup: Callable[[], ShellCgroup | None] = lambda: None
+    """Returns a cgroup for a shell, its limits set; None where there is none to be had."""
+    kill_counter: KillCounter | None = None
+    store: RunStore
+    reaper: Reaper
+    logger: logging.Logger
+
+
+class Execution:
+    """The course of `run` in `bash`. Make it, which begins the command; await `completed`."""
+
+    def __init__(
+        self,
+        run: Run,
+        bash: Bash,
+        context: ShellContext,
+        *,
+        directory: str | None,
+        background: Background,
+        used: ProcessStat | None,
+        cgroup: ShellCgroup | None,
+        shell_name: str,
+    ) -> None:
+        """Have bash begin with the command, in `directory` where that is not None.
+
+        `background` is what earlier runs have left, `used` what bash had used before, `shell_name` the name of its
+        program. Raises what `Bash.begin` raises.
+        """
+        self.run = run
+        self.stopping = False
+        """Whether bash is ended on purpose: what the run did to deserve an end does not matter any more."""
+        self._bash = bash
+        self._context = context
+        self._background = background
+        self._cgroup = cgroup
+        self._shell_name = shell_name
+        self._earlier = background.alive()
+        self._line_typed = True
+        self._ends: set[asyncio.Task[None]] = set()
+        self._supervisor = Supervisor(
+            run,
+            bash,
+            before=used if used and not background else bash.usage(),
+            earlier=self._earlier,
+            limits=context.limits,
+            on_breach=self._limit_broken,
+            cgroup=cgroup,
+            counter=context.kill_counter,
+        )
+        command = run.command
+        self._outcome = bash.begin(
+            command.text,
+            run.append,
+            stderr_sink=run.append_stderr if run.log(Stream.STDERR) else None,
+            directory=directory,
+            environment=command.environment,
+            stdin=command.stdin,
+        )
+
+    async def completed(self, state: ShellState) -> tuple[Ending, list[ProcessStat], ProcessStat | None]:
+        """Return how the run ended, when it has; what it leaves behind; and what bash has used by now.
+
+        `state` is that of the shell meanwhile. A fault of ours costs bash, and nothing else.
+        """
+        context, supervisor = self._context, self._supervisor
+        supervisor.after(_FIRST_SAVE, partial(context.store.publish, self.run, state))
+        if context.command_lifetime:
+            supervisor.after(context.command_lifetime, self._lifetime_over)
+        supervisor.start()
+        try:
+            ending, left = await self._judged()
+        except Exception:
+            context.logger.exception("run %s: a fault of the daemon", self.run.run_id)
+            self._bash.kill()
+            error = "A fault of the daemon ended the shell; see its log."
+            ending, left = Ending(RunStatus.LOST, Cause.UNKNOWN, error=error), []
+        finally:
+            supervisor.stop()
+        return ending, left, supervisor.close(left)
+
+    async def _judged(self) -> tuple[Ending, list[ProcessStat]]:
+        run, bash, supervisor = self.run, self._bash, self._supervisor
+        outcome = await self._outcome
+        processes_left = not outcome.death and bash.has_children()
+        breach = supervisor.last_breach(processes_left=processes_left)
+        if breach and not self.stopping:
+            supervisor.sample()
+            self._note_breach(*breach)
+        if run.ends_shell:
+            await bash.end()
+        left = []
+        if not bash.death and bash.has_children():
+            left = left_behind(bash.pid, self._earlier, run.started_at)
+        ending = judge(
+            outcome,
+            stop=run.stop_reason,
+            signals_sent=run.signals_sent,
+            last_output=_last_output(run) if (outcome.status or 0) > _SIGNALLED else b"",
+            shell_name=self._shell_name,
+        )
+        if ending.signal == signal.SIGKILL or self._cgroup:
+            kills, certain = supervisor.kernel_kills()
+            ending = after_kernel_kills(ending, kills, certain=certain)
+        return ending, left
+
+    # --- what is done to it ---------------------------------------------------------------------------
+
+    def type(self, text: bytes, *, eof: bool, offset: int | None) -> int:
+        """Type `text` into the terminal; return the bytes that the run has accepted in all. Raises `StdinGap`."""
+        run, bash = self.run, self._bash
+        accepted = run.stdin_accepted
+        if offset is not None:
+            if offset > accepted:
+                raise StdinGap(f"offset is {offset}, but the run has accepted {accepted} bytes.", accepted=accepted)
+            text = text[accepted - offset :]
+        run.stdin_accepted += len(text)
+        run.active_at = time.monotonic()
+        run.signals_sent.update(number for key, number in _KEY_SIGNALS.items() if key in text)
+        if text:
+            bash.type(text)
+            self._line_typed = text.endswith(b"\n")
+        if eof:
+            bash.type(bash.terminal.end_of_file_keys(after_line=self._line_typed))
+            self._line_typed = True
+        if text or eof:
+            self._supervisor.input_given()
+        return run.stdin_accepted
+
+    async def signal(self, number: int) -> bool:
+        """Send one signal to the command; return whether it was sent before the command was over.
+
+        A command that bash has yet to begin gets it when it has begun. Where the command is over, but not yet its
+        run, the end of that is waited for: so who hears that nothing was signalled finds no run that goes on.
+        """
+        run = self.run
+        run.signals_sent.add(number)
+        deadline = time.monotonic() + _SIGNAL_PATIENCE
+        while run.running and time.monotonic() < deadline:
+            if await self._bash.signal(number):
+                return True
+            await run.wait(_LATE_SIGNAL_PAUSE)
+        return False
+
+    async def end(self, cause: Cause, error: str) -> None:
+        """End the run by force, bash alive where that is possible, and return when it has ended: SIGINT first.
+
+        After the grace, SIGKILL for all that the command has started, and at last for bash.
+        """
+        run, logger = self.run, self._context.logger
+        if not run.running:
+            return
+        run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, error)
+        run.signals_sent.add(signal.SIGINT)
+        await _within(self._context.kill_grace, self._interrupted())
+        if run.running:
+            logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
+            await _within(_BASH_PATIENCE, self._kill_started())
+        if run.running:
+            logger.warning("run %s: bash does not come back, killing it", run.run_id)
+            self._bash.kill()
+            await run.wait(_BASH_PATIENCE)
+
+    def end_soon(self, cause: Cause, error: str) -> None:
+        """Do as `end` does, in the background."""
+        task = asyncio.get_running_loop().create_task(self.end(cause, error))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _interrupted(self) -> None:
+        await self._bash.interrupt()
+        while self.run.running:
+            await self.run.changed()
+
+    async def _kill_started(self) -> None:
+        """Kill all that the run has started, and what bash starts next: a list or a loop goes on after a SIGKILL.
+
+        Each pause is half of the one before, so that in the end an interrupt meets what has only just begun, and
+        cannot ignore it yet: that ends a loop.
+        """
+        run, pause = self.run, _FIRST_KILL_PAUSE
+        while run.running:
+            run.signals_sent.add(signal.SIGKILL)
+            await self._bash.kill_started([stat.pid for stat in self._background.alive()])
+            await run.wait(pause)
+            if run.running:
+                await self._bash.interrupt()
+                await run.wait(pause)
+            pause = max(pause / 2, _SHORTEST_KILL_PAUSE)
+
+    # --- limits ---------------------------------------------------------------------------------------
+
+    def _limit_broken(self, cause: Cause, breach: str) -> None:
+        """End the shell at once: what breaks a limit is not asked first."""
+        self._note_breach(cause, breach)
+        self._bash.kill_all()
+
+    def _note_breach(self, cause: Cause, breach: str) -> None:
+        """Note that the run has broken a limit, and takes its shell with it."""
+        run = self.run
+        run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, f"Killed: {breach}.")
+        run.ends_shell = True
+        self._context.logger.warning("shell %s: %s", run.session_id, breach)
+
+    def _lifetime_over(self) -> None:
+        """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""
+        limit = format_duration(self._context.command_lifetime)
+        self.run.ends_shell = True
+        self.end_soon(Cause.LIFETIME, f"Killed: it ran longer than timeout.command_lifetime, which is {limit}.")
+
+
+async def _within(seconds: float, step: Coroutine[Any, Any, None]) -> None:
+    """Do one step of an escalation, for so long and no longer.
+
+    An interrupt can take seconds by itself: it waits for a moment at which it cannot hit the driver, and a command
+    with a DEBUG trap, say, has few of them.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await step
+
+
+def _last_output(run: Run) -> bytes:
+    log = run.log(Stream.STDERR) or run.log(Stream.STDOUT)
+    return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""
