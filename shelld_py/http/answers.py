@@ -1,4 +1,4 @@
-"""Answers about a run: plain text with headers, JSON, and large outputs that are sent piece by piece."""
+"""Answers: models as JSON, errors, and runs as text with headers, as JSON, or piece by piece where they are large."""
 
 import asyncio
 import json
@@ -8,8 +8,9 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from shelld_py.errors import ShelldError
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import pieces
 from shelld_py.output.log import OutputLog
@@ -17,6 +18,7 @@ from shelld_py.output.showing import LARGE, LogOf, OutputChoice, with_output
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
+PROBLEM_TYPE: Final = "application/problem+json"
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
@@ -26,6 +28,28 @@ def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, 
     except UnicodeEncodeError:
         content = json.dumps(msgspec.to_builtins(data)).encode()
     return Response(content, status, headers, "application/json")
+
+
+def problem_response(error: ShelldError, *, as_text: bool) -> Response:
+    """Return the answer for `error`: one line of text, or a problem document (RFC 9457) with further members."""
+    headers = {"WWW-Authenticate": 'Bearer realm="shelld"'} if error.status == HTTPStatus.UNAUTHORIZED else {}
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "5"
+    if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        headers["Content-Range"] = f"bytes */{error.extra['size']}"
+    if isinstance(allowed := error.extra.get("allow"), str):
+        headers["Allow"] = allowed
+    if as_text:
+        return PlainTextResponse(" ".join(error.detail.split()), error.status, headers)
+    document = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        **error.extra,
+    }
+    return Response(json.dumps(document), error.status, headers, PROBLEM_TYPE)
 
 
 async def result_of_events(result: RunResult, log_of: LogOf, choice: OutputChoice) -> RunResult:

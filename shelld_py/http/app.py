@@ -1,102 +1,47 @@
-"""The HTTP application: every route in one list, and what each request passes on its way there.
+"""The HTTP application: every endpoint in one table, and what each request passes on its way there.
 
     RequestLog > Activity > KeyLock > BodyLimit > AnswerRepeats > router > endpoint
 
 A request that one of them refuses goes no further. An error raised anywhere is answered by RequestLog.
 """
 
-import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.computer import Computer
 from shelld_py.errors import NotFound, ShelldError, ShuttingDown
-from shelld_py.http.events import EventEndpoints
-from shelld_py.http.files import FileEndpoints
+from shelld_py.http import daemon, files, runs, shells, tools
+from shelld_py.http.answers import problem_response
+from shelld_py.http.endpoint import Services
 from shelld_py.http.keylock import KeyHolder, KeyLock, checked_key
 from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
-from shelld_py.http.problems import problem_response
 from shelld_py.http.repeats import AnswerRepeats, Repeats
-from shelld_py.http.runs import RunEndpoints
-from shelld_py.http.sessions import SessionEndpoints
-from shelld_py.http.shells import TEXT_PATHS, ShellEndpoints
-from shelld_py.http.tools import ToolEndpoints
+from shelld_py.http.requests import Form
 from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
     from shelld_py.http.socketio import SocketEvents
 
-PUBLIC_PATHS: Final = frozenset({"/health", "/openapi.json"})
 SOCKET_PATH: Final = "/socket.io/"
 MCP_PATH: Final = "/mcp"
 
 
-def routes(
-    shells: ShellEndpoints,
-    runs: RunEndpoints,
-    sessions: SessionEndpoints,
-    files: FileEndpoints,
-    tools: ToolEndpoints,
-    events: EventEndpoints,
-) -> list[Route]:
-    """Return every path and method that there is, with its handler; the busiest first."""
-    return [
-        Route("/run", shells.run, methods=["POST"]),
-        Route("/status", shells.status, methods=["GET"]),
-        Route("/health", shells.health, methods=["GET"]),
-        Route("/output", shells.output, methods=["GET"]),
-        Route("/stdin", shells.stdin, methods=["POST"]),
-        Route("/kill", shells.kill, methods=["POST"]),
-        Route("/startup", shells.startup, methods=["POST"]),
-        Route("/recycle", shells.recycle, methods=["POST"]),
-        Route("/resize", shells.resize, methods=["POST"]),
-        Route("/shutdown", shells.shutdown, methods=["POST"]),
-        Route("/runs", runs.list_runs, methods=["GET"]),
-        Route("/runs/{run_id}", runs.get_run, methods=["GET"]),
-        Route("/runs/{run_id}", runs.delete, methods=["DELETE"]),
-        Route("/runs/{run_id}/output", runs.output, methods=["GET"]),
-        Route("/runs/{run_id}/wait", runs.wait, methods=["GET"]),
-        Route("/runs/{run_id}/stdin", runs.stdin, methods=["POST"]),
-        Route("/runs/{run_id}/kill", runs.kill, methods=["POST"]),
-        Route("/exec", shells.execute, methods=["POST"]),
-        Route("/metadata", sessions.metadata, methods=["GET"]),
-        Route("/sessions", sessions.open, methods=["POST"]),
-        Route("/sessions", sessions.list_sessions, methods=["GET"]),
-        Route("/sessions/{session_id}", sessions.get_session, methods=["GET"]),
-        Route("/sessions/{session_id}", sessions.close, methods=["DELETE"]),
-        Route("/sessions/{session_id}/run", shells.run, methods=["POST"]),
-        Route("/sessions/{session_id}/kill", shells.kill, methods=["POST"]),
-        Route("/sessions/{session_id}/recycle", shells.recycle, methods=["POST"]),
-        Route("/sessions/{session_id}/stdin", shells.stdin, methods=["POST"]),
-        Route("/sessions/{session_id}/resize", shells.resize, methods=["POST"]),
-        Route("/sessions/{session_id}/status", shells.status, methods=["GET"]),
-        Route("/sessions/{session_id}/output", shells.output, methods=["GET"]),
-        *(Route(f"/files/{name}", handle, methods=["POST"]) for name, handle in files.operations().items()),
-        Route("/files/raw", files.read_raw, methods=["GET"]),
-        Route("/files/raw", files.write_raw, methods=["PUT"]),
-        Route("/openapi.json", describe, methods=["GET"]),
-        Route("/tools", tools.list_tools, methods=["GET"]),
-        Route("/tools/{name}", tools.call, methods=["POST"]),
-        Route("/events", events.event, methods=["POST"]),
-    ]
-
-
-async def describe(request: HttpRequest) -> Response:
-    """GET /openapi.json: this API in OpenAPI 3.1, without a key, and without touching anything."""
-    from shelld_py.http.openapi import document, endpoints_of
-
-    endpoints = tuple(endpoints_of(request.scope["app"].routes))
-    return Response(await asyncio.to_thread(document, endpoints), media_type="application/json")
+ENDPOINTS: Final = (
+    *shells.ENDPOINTS, *runs.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *daemon.ENDPOINTS,
+)  # fmt: skip
+"""Every endpoint, the busiest first."""
+TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)
+"""The paths that answer, and fail, in plain text unless JSON is asked for."""
+PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 
 
 def starts_run(path: str) -> bool:
@@ -125,10 +70,6 @@ class Application:
         self._admit = admit
         repeats = Repeats(time.monotonic)
 
-        tools = ToolEndpoints(computer)
-        self._socket_events = self._served_events(tools) if computer.settings.server.socketio else None
-        self._mcp = McpEndpoint(computer, lambda: tools.toolbox, logger) if computer.settings.server.mcp else None
-
         def reset() -> None:
             keys.forget()
             repeats.clear()
@@ -137,9 +78,13 @@ class Application:
             if self._mcp:
                 self._mcp.end_sessions()
 
-        shells = ShellEndpoints(computer, repeats, idle, reset=reset, shut_down=shut_down)
-        runs, sessions, files = RunEndpoints(computer), SessionEndpoints(computer, idle), FileEndpoints(computer)
-        self.routes = routes(shells, runs, sessions, files, tools, EventEndpoints(tools))
+        services = Services(computer, repeats, idle, reset, shut_down, ENDPOINTS)
+        self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
+        self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
+        self.routes = [
+            Route(endpoint.path, partial(endpoint.__call__, services), methods=[endpoint.method])
+            for endpoint in ENDPOINTS
+        ]
         if self._socket_events:
             self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
         if self._mcp:
@@ -196,11 +141,11 @@ class Application:
         events = self._socket_events
         return events is not None and scope["path"] == SOCKET_PATH and events.knows(scope)
 
-    def _served_events(self, tools: ToolEndpoints) -> "SocketEvents":
+    def _served_events(self, services: Services) -> "SocketEvents":
         from shelld_py.http.socketio import SocketEvents
 
         return SocketEvents(
-            tools,
+            lambda: services.toolbox,
             logger=self._logger,
             begin=self._begin,
             end=self._idle.end,

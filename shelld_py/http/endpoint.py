@@ -1,24 +1,43 @@
-"""The words that an endpoint is declared with: what it takes, what it answers, how it can refuse.
+"""An endpoint, declared once: what it takes, what does it, what it answers, how it can refuse.
 
-Data alone. The declarations are in `operations.py`, and `openapi.py` makes the document from them.
+From the same declaration a request is parsed and answered, the route is made, and the API's description is written
+(`openapi.py`). A handler is given a `Call` with typed values and returns a model; one that returns a response of its
+own (output in pieces, raw files) is left alone. The declarations stand in the rooms of their handlers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response
+
+from shelld_py.computer import Computer
 from shelld_py.errors import ShelldError
-from shelld_py.http.parameters import Query
+from shelld_py.http.answers import json_response
+from shelld_py.http.repeats import Repeats
+from shelld_py.http.requests import Form, Query, json_body, query_of, requested_form
+from shelld_py.idle import IdleTimer
+from shelld_py.shells.shell import Shell
+from shelld_py.shells.store import Entry
+
+if TYPE_CHECKING:
+    from shelld_py.tools.catalogue import Toolbox
 
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 BYTES: Final = "application/octet-stream"
 
+_Query = TypeVar("_Query")
+_Body = TypeVar("_Body")
+
 
 class Tag(StrEnum):
-    """What an operation is about."""
+    """What an endpoint is about."""
 
     MAIN = "main shell"
     SESSIONS = "sessions"
@@ -40,12 +59,16 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either."""
+    """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either.
+
+    `read` reads it, given the query, where it is more than that.
+    """
 
     model: Any = None
     raw: str | None = None
     required: bool = False
     example: Mapping[str, object] | None = None
+    read: Callable[[HttpRequest, Any], Awaitable[object]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,24 +80,94 @@ class Answer:
     headers: tuple[Header, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """An endpoint. `errors` are those of its own: what any request can meet is added by who reads this."""
+@dataclass
+class Services:
+    """What handlers work on. `reset` makes all new for the next client, `shut_down` ends the daemon."""
 
+    computer: Computer
+    repeats: Repeats
+    idle: IdleTimer
+    reset: Callable[[], None]
+    shut_down: Callable[[], None]
+    endpoints: "tuple[Endpoint, ...]"
+
+    @cached_property
+    def toolbox(self) -> "Toolbox":
+        """The tools: one set for whoever calls them. Imported when it is first asked for."""
+        from shelld_py.tools.catalogue import Toolbox
+
+        return Toolbox(self.computer)
+
+
+@dataclass(slots=True)
+class Call(Generic[_Query, _Body]):
+    """A request to an endpoint, as its handler sees it."""
+
+    services: Services
+    request: HttpRequest
+    form: Form
+    query: _Query
+    body: _Body
+
+    @property
+    def computer(self) -> Computer:
+        """What the daemon serves."""
+        return self.services.computer
+
+    @property
+    def shell(self) -> Shell:
+        """The shell that the path names; the main shell where it names none. Raises `SessionNotFound`."""
+        return self.computer.shell(self.request.path_params.get("session_id"))
+
+    @property
+    def entry(self) -> Entry:
+        """The run that the path names. Raises `RunNotFound`."""
+        return self.computer.store.entry(self.request.path_params["run_id"])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Endpoint:
+    """An endpoint. `errors` are those of its own: what any request can meet is added by who describes it."""
+
+    method: str
+    path: str
     tag: Tag
     summary: str
+    handler: Callable[[Call[Any, Any]], Awaitable[object]]
     answers: Mapping[int, Answer]
     description: str = ""
     query: type[Query] | None = None
+    """What may stand in the query string; without it, the query string is not looked at."""
     headers: tuple[Header, ...] = ()
     body: Body | None = None
     errors: tuple[type[ShelldError], ...] = ()
     failure: Any = None
     """The type of what tells an error in place of a problem, once the request is understood."""
+    default: Form = Form.JSON
+    """The form of its answers and errors where `Accept` names none."""
+    text: Callable[[Any], object] | None = None
+    """What of the model is its text form, where it has one."""
     public: bool = False
     """Whether it needs no key."""
 
+    async def __call__(self, services: Services, request: HttpRequest) -> Response:
+        """Serve a request. Raises what it can be refused with."""
+        query = query_of(request, self.query) if self.query else None
+        body = None
+        if self.body and self.body.read:
+            body = await self.body.read(request, query)
+        elif self.body and self.body.model:
+            body = await json_body(request, self.body.model)
+        call = Call(services, request, requested_form(request.scope, self.default), query, body)
+        answer = await self.handler(call)
+        if isinstance(answer, Response):
+            return answer
+        if self.text and call.form is Form.TEXT:
+            return PlainTextResponse(str(self.text(answer)))
+        return json_response(answer, next(iter(self.answers)))
 
-def json_answer(meaning: str, model: Any) -> Answer:
-    """Return an answer that is JSON whatever is asked for."""
-    return Answer(meaning=meaning, content={JSON: model})
+
+def ok(meaning: str, model: Any, *, text: Any = None, headers: tuple[Header, ...] = ()) -> dict[int, Answer]:
+    """Return an answer that is JSON; also a `text` of that type, where there is one."""
+    content = {JSON: model} if text is None else {TEXT: text, JSON: model}
+    return {HTTPStatus.OK: Answer(meaning=meaning, content=content, headers=headers)}

@@ -2,112 +2,97 @@
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from starlette.requests import Request as HttpRequest
+from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
-from shelld_py.computer import Computer
+from shelld_py import errors
 from shelld_py.errors import InvalidRequest
 from shelld_py.files import (
     ByteRange,
     ChangeRequest,
+    ChangeResult,
     CreateRequest,
     DeleteRequest,
     FindRequest,
+    FindResult,
     InsertRequest,
     MoveRequest,
+    MoveResult,
     RawFile,
     ReadRequest,
+    ReadResult,
     ReplaceRequest,
+    ReplaceResult,
     SearchRequest,
+    SearchResult,
     UndoRequest,
+    UndoResult,
     UpdateRequest,
     ViewRequest,
+    ViewResult,
 )
-from shelld_py.http.answers import json_response
-from shelld_py.http.negotiation import json_body, query_fields
-from shelld_py.http.parameters import RawFileQuery
+from shelld_py.http.endpoint import BYTES, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.requests import Query
 from shelld_py.models import Request
 
-FILE_REQUESTS: Final[Mapping[str, type[Request]]] = {
-    "view": ViewRequest,
-    "read": ReadRequest,
-    "create": CreateRequest,
-    "delete": DeleteRequest,
-    "move": MoveRequest,
-    "update": UpdateRequest,
-    "insert": InsertRequest,
-    "replace": ReplaceRequest,
-    "undo": UndoRequest,
-    "search": SearchRequest,
-    "find": FindRequest,
-}
-"""What each operation takes, by its name in the path."""
-
-_MEDIA_TYPE = "application/octet-stream"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-class FileEndpoints:
-    """Handlers for file operations."""
+class RawFileQuery(Query, frozen=True, kw_only=True):
+    """Of the bytes of a file."""
 
-    def __init__(self, computer: Computer) -> None:
-        self._computer = computer
+    path: Annotated[
+        str,
+        Meta(
+            description="Relative to `files.base_directory`, or absolute.",
+            extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"},
+        ),
+    ]
 
-    def operations(self) -> dict[str, Callable[[HttpRequest], Awaitable[Response]]]:
-        """Return the handler of each operation by its name in the path."""
-        return {name: self._operation(name, model) for name, model in FILE_REQUESTS.items()}
 
-    async def read_raw(self, request: HttpRequest) -> Response:
-        """GET and HEAD /files/raw: the bytes of any file, or a range of them (RFC 9110, 13 and 14)."""
-        wanted = request.headers.get("range") if request.method == "GET" else None
-        byte_range = _byte_range(wanted) if wanted else None
-        file = await self._computer.files.read_raw(_path(request))
-        with contextlib.ExitStack() as closing:
-            closing.callback(file.close)
-            stored = file.size is not None
-            headers = {"Accept-Ranges": "bytes" if stored else "none", **_validators(file)}
-            known = _etags(request.headers.get("if-none-match"))
-            if known and (file.etag in known or "*" in known):
-                return Response(None, HTTPStatus.NOT_MODIFIED, headers)
-            status = HTTPStatus.OK
-            if byte_range and stored and request.headers.get("if-range") in (None, *_validators(file).values()):
-                file.narrow(byte_range)
-                status = HTTPStatus.PARTIAL_CONTENT
-                headers["Content-Range"] = f"bytes {file.start}-{file.start + (file.length or 0) - 1}/{file.size}"
-            if stored:
-                headers["Content-Length"] = str(file.length)
-            if request.method == "HEAD":
-                return StreamingResponse(iter(()), status, headers, _MEDIA_TYPE)  # adds no length of its own
-            closing.pop_all()
-            return StreamingResponse(_pieces(file), status, headers, _MEDIA_TYPE)
+async def _read_raw(call: Call[RawFileQuery, None]) -> Response:
+    """Give the bytes of any file, or a range of them (RFC 9110, 13 and 14)."""
+    request = call.request
+    wanted = request.headers.get("range") if request.method == "GET" else None
+    byte_range = _byte_range(wanted) if wanted else None
+    file = await call.computer.files.read_raw(_path(call))
+    with contextlib.ExitStack() as closing:
+        closing.callback(file.close)
+        stored = file.size is not None
+        headers = {"Accept-Ranges": "bytes" if stored else "none", **_validators(file)}
+        known = _etags(request.headers.get("if-none-match"))
+        if known and (file.etag in known or "*" in known):
+            return Response(None, HTTPStatus.NOT_MODIFIED, headers)
+        status = HTTPStatus.OK
+        if byte_range and stored and request.headers.get("if-range") in (None, *_validators(file).values()):
+            file.narrow(byte_range)
+            status = HTTPStatus.PARTIAL_CONTENT
+            headers["Content-Range"] = f"bytes {file.start}-{file.start + (file.length or 0) - 1}/{file.size}"
+        if stored:
+            headers["Content-Length"] = str(file.length)
+        if request.method == "HEAD":
+            return StreamingResponse(iter(()), status, headers, BYTES)  # adds no length of its own
+        closing.pop_all()
+        return StreamingResponse(_pieces(file), status, headers, BYTES)
 
-    async def write_raw(self, request: HttpRequest) -> Response:
-        """PUT /files/raw: replace or make any file."""
-        path = _path(request)
-        if_none_match = request.headers.get("if-none-match")
-        if if_none_match not in (None, "*"):
-            raise InvalidRequest(f'If-None-Match must be "*": the file must not exist. It is {if_none_match!r}.')
-        preconditions = ChangeRequest(
-            if_match=_etag(request.headers.get("if-match")), if_none_match="*" if if_none_match else None
-        )
-        result = await self._computer.files.write_raw(
-            path, request.stream(), preconditions, max_size=self._computer.settings.server.max_body
-        )
-        return json_response(result)
 
-    def _operation(self, name: str, model: type[Request]) -> Callable[[HttpRequest], Awaitable[Response]]:
-        async def handle(request: HttpRequest) -> Response:
-            query_fields(request, ())
-            wanted = await json_body(request, model)
-            perform: Callable[[Any], Awaitable[object]] = getattr(self._computer.files, name)
-            return json_response(await perform(wanted))
-
-        return handle
+async def _write_raw(call: Call[RawFileQuery, None]) -> ChangeResult:
+    """Replace or make any file."""
+    request, path = call.request, _path(call)
+    if_none_match = request.headers.get("if-none-match")
+    if if_none_match not in (None, "*"):
+        raise InvalidRequest(f'If-None-Match must be "*": the file must not exist. It is {if_none_match!r}.')
+    preconditions = ChangeRequest(
+        if_match=_etag(request.headers.get("if-match")), if_none_match="*" if if_none_match else None
+    )
+    return await call.computer.files.write_raw(
+        path, request.stream(), preconditions, max_size=call.computer.settings.server.max_body
+    )
 
 
 async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
@@ -116,11 +101,10 @@ async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _path(request: HttpRequest) -> str:
-    fields = query_fields(request, RawFileQuery.__struct_fields__)
-    if not fields.get("path"):
-        raise InvalidRequest("The parameter path is missing: GET or PUT /files/raw?path=...")
-    return fields["path"]
+def _path(call: Call[RawFileQuery, None]) -> str:
+    if not call.query.path:
+        raise InvalidRequest("The parameter path is empty: GET or PUT /files/raw?path=...")
+    return call.query.path
 
 
 def _byte_range(value: str) -> ByteRange | None:
@@ -145,3 +129,159 @@ def _etags(value: str | None) -> list[str]:
 
 def _etag(value: str | None) -> str | None:
     return value.strip().strip('"') if value else None
+
+
+_Range = Annotated[
+    str, Meta(pattern=r"^\s*(?:[bB][yY][tT][eE][sS]=(?:\d{1,18}-\d{0,18}|-\d{1,18})|(?![bB][yY][tT][eE][sS]).*)\s*$")
+]
+
+PLACE: Final = (
+    errors.PathNotAllowed,
+    errors.PermissionDenied,
+    errors.FileNotFound,
+    errors.NotAFile,
+    errors.FileOperationFailed,
+)
+READ: Final = (*PLACE, errors.ExtensionRefused, errors.NotText, errors.FileTooLarge)
+CHANGE: Final = (*PLACE, errors.PreconditionFailed, errors.FileAlreadyExists, errors.FileChanged, errors.NoSpace)
+EDIT: Final = (*CHANGE, errors.ExtensionRefused, errors.NotText, errors.FileTooLarge)
+SEARCH: Final = (*PLACE, errors.NotADirectory, errors.SearchTooSlow)
+
+
+def _file(
+    name: str,
+    summary: str,
+    request: type[Request],
+    result: type,
+    refusals: tuple[type[errors.ShelldError], ...],
+    **example: object,
+) -> Endpoint:
+    """Declare an operation of the file service, which has that `name` there, too."""
+
+    async def handle(call: Call[Query, Any]) -> object:
+        perform: Callable[[Any], Awaitable[object]] = getattr(call.computer.files, name)
+        return await perform(call.body)
+
+    return Endpoint(
+        method="POST",
+        path=f"/files/{name}",
+        tag=Tag.FILES,
+        handler=handle,
+        summary=summary,
+        query=Query,
+        body=Body(model=request, required=True, example=example),
+        answers=ok("What was found or done.", result),
+        errors=refusals,
+    )
+
+
+ENDPOINTS: Final = (
+    _file("view", "List a directory", ViewRequest, ViewResult, (*PLACE, errors.NotADirectory), path=".", depth=2),
+    _file(
+        "read",
+        "Read a text file, or lines of it",
+        ReadRequest,
+        ReadResult,
+        (*READ, errors.LineOutOfRange, errors.TooManyTokens),
+        path="notes.txt",
+        view_range=[1, 20],
+    ),
+    _file(
+        "create",
+        "Make a file",
+        CreateRequest,
+        ChangeResult,
+        (*CHANGE, errors.NotText, errors.FileTooLarge),
+        path="notes.txt",
+        content="one\n",
+    ),
+    _file("delete", "Delete a file", DeleteRequest, ChangeResult, CHANGE, path="notes.txt"),
+    _file(
+        "move",
+        "Move a file",
+        MoveRequest,
+        MoveResult,
+        CHANGE,
+        source_path="notes.txt",
+        destination_path="old/notes.txt",
+    ),
+    _file(
+        "update", "Replace the content of a file", UpdateRequest, ChangeResult, EDIT, path="notes.txt", content="two\n"
+    ),
+    _file(
+        "insert",
+        "Put text after a line",
+        InsertRequest,
+        ChangeResult,
+        (*EDIT, errors.LineOutOfRange),
+        path="notes.txt",
+        content="three\n",
+        line=1,
+    ),
+    _file(
+        "replace",
+        "Replace a text wherever it occurs",
+        ReplaceRequest,
+        ReplaceResult,
+        (*EDIT, errors.TextNotFound, errors.ReplacementCountMismatch),
+        path="notes.txt",
+        old_string="two",
+        new_string="2",
+    ),
+    _file(
+        "undo",
+        "Take back the last change of a file",
+        UndoRequest,
+        UndoResult,
+        (*CHANGE, errors.NothingToUndo),
+        path="notes.txt",
+    ),
+    _file("search", "Search in files", SearchRequest, SearchResult, SEARCH, pattern="def main", include=["*.py"]),
+    _file("find", "Find files by name", FindRequest, FindResult, SEARCH, pattern="*.md"),
+    Endpoint(
+        method="GET",
+        path="/files/raw",
+        handler=_read_raw,
+        tag=Tag.FILES,
+        summary="The bytes of a file",
+        query=RawFileQuery,
+        headers=(
+            Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`.", type=_Range),
+            Header(name="If-Range", meaning="The ETag or Last-Modified that the file must have for a range of it."),
+            Header(name="If-None-Match", meaning="The ETag of what is known already."),
+        ),
+        answers={
+            HTTPStatus.OK: Answer(
+                meaning="All of them.",
+                content={BYTES: bytes},
+                headers=(
+                    Header(name="Accept-Ranges", meaning="`bytes`.", always=True),
+                    Header(name="Last-Modified", meaning="When the file was changed.", always=True),
+                    Header(name="ETag", meaning="The hash of the content, where the file is not too large."),
+                ),
+            ),
+            HTTPStatus.NOT_MODIFIED: Answer(meaning="It is what is known already.", content={}),
+            HTTPStatus.PARTIAL_CONTENT: Answer(
+                meaning="A range of them.",
+                content={BYTES: bytes},
+                headers=(Header(name="Content-Range", meaning="Which bytes, and of how many.", always=True),),
+            ),
+        },
+        errors=(*PLACE, errors.RangeNotSatisfiable),
+    ),
+    Endpoint(
+        method="PUT",
+        path="/files/raw",
+        handler=_write_raw,
+        tag=Tag.FILES,
+        summary="Make or replace a file with the bytes of the body",
+        query=RawFileQuery,
+        headers=(
+            Header(name="If-Match", meaning="The etag that the file must have; `*` for any file."),
+            Header(name="If-None-Match", meaning="`*`: the file must not exist.", type=Literal["*"]),
+        ),
+        body=Body(raw="The bytes."),
+        answers=ok("What it has made of the file.", ChangeResult),
+        errors=(*CHANGE, errors.FileTooLarge),
+    ),
+)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.config import KEY_PATTERN
 from shelld_py.errors import KeyMismatch, KeyRequired
-from shelld_py.http.negotiation import header
+from shelld_py.http.requests import header
 
 
 class KeyHolder:

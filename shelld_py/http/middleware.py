@@ -16,8 +16,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
-from shelld_py.http.negotiation import Form, header, requested_form
-from shelld_py.http.problems import problem_response
+from shelld_py.http.answers import problem_response
+from shelld_py.http.requests import Form, header, requested_form
 from shelld_py.units import format_size
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")

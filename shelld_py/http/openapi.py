@@ -1,17 +1,16 @@
-"""The API described in OpenAPI 3.1, made from the route list and the declarations in `operations.py`.
+"""The API described in OpenAPI 3.1, made from the declarations of the endpoints.
 
 The schemas are those of the models that requests are checked with and answers are made of. This file is imported,
 and the document made, when it is first asked for. It knows what endpoints declare, not what they do.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
-from starlette.routing import BaseRoute, Route
 
 from shelld_py import errors
 from shelld_py.errors import (
@@ -25,16 +24,15 @@ from shelld_py.errors import (
     ShelldError,
     ShuttingDown,
 )
-from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Header, Operation
-from shelld_py.http.operations import OPERATIONS, OTHER_PROTOCOLS
-from shelld_py.http.problems import PROBLEM_TYPE
+from shelld_py.http.answers import PROBLEM_TYPE
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Endpoint, Header
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
 from shelld_py.version import __version__
 
 Document = dict[str, Any]
 
 _SCHEMAS: Final = "#/components/schemas/"
-_PATH_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
+_PATH_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
 _WITH_KEY: Final = (KeyRequired, KeyMismatch, ShuttingDown)
 _POST_HEADER: Final = Header(
@@ -51,18 +49,10 @@ Errors are one line of text in the first case and a problem document in the seco
 `GET` is. A header `X-Request-Id` of 1 to 128 characters out of `A-Za-z0-9._-` is given back in the answer."""
 
 
-def endpoints_of(routes: Iterable[BaseRoute]) -> Iterable[tuple[str, str]]:
-    """Yield the method and path of each route that is described; HEAD comes with every GET and is not told."""
-    for route in routes:
-        if isinstance(route, Route) and route.path not in OTHER_PROTOCOLS:
-            for method in sorted((route.methods or set()) - {"HEAD"}):
-                yield method, route.path
-
-
 @lru_cache(maxsize=1)
-def document(endpoints: tuple[tuple[str, str], ...]) -> bytes:
-    """Return the document for `endpoints` as JSON. Raises `KeyError` for one that is not declared."""
-    return msgspec.json.encode(_Writer({endpoint: OPERATIONS[endpoint] for endpoint in endpoints}).document())
+def document(endpoints: tuple[Endpoint, ...]) -> bytes:
+    """Return the document for `endpoints` as JSON."""
+    return msgspec.json.encode(_Writer(endpoints).document())
 
 
 def error_kinds(kind: type[ShelldError] = ShelldError) -> list[type[ShelldError]]:
@@ -74,19 +64,19 @@ def error_kinds(kind: type[ShelldError] = ShelldError) -> list[type[ShelldError]
 class _Writer:
     """Makes the parts of one document; the schemas of all models are made at once."""
 
-    def __init__(self, operations: Mapping[tuple[str, str], Operation]) -> None:
-        self._operations = operations
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self._endpoints = endpoints
         types = [Problem, OutputEvent, GapEvent, RunResult]
-        for operation in operations.values():
-            types += _types(operation)
+        for endpoint in endpoints:
+            types += _types(endpoint)
         distinct = {repr(kind): kind for kind in types}
         schemas, components = msgspec.json.schema_components(distinct.values(), ref_template=f"{_SCHEMAS}{{name}}")
         self._schemas: dict[str, Document] = dict(zip(distinct, map(_portable, schemas), strict=True))
         self._components: Document = _portable(components)
         self._queries = {
-            operation.query.__name__: self._components.pop(operation.query.__name__)
-            for operation in {item.query: item for item in operations.values()}.values()
-            if operation.query
+            query.__name__: self._components.pop(query.__name__)
+            for query in dict.fromkeys(endpoint.query for endpoint in endpoints)
+            if query
         }
         meanings = {kind.code: (kind.__doc__ or "").splitlines()[0] for kind in error_kinds()}
         self._components["Problem"]["properties"]["code"] |= {
@@ -98,10 +88,9 @@ class _Writer:
     def document(self) -> Document:
         """Return all of it."""
         paths: dict[str, Any] = {}
-        for (method, path), operation in self._operations.items():
-            plain = _PATH_PARAMETER.sub(r"{\1}", path)
-            paths.setdefault(plain, {})[method.lower()] = self._operation(method, plain, operation)
-        tags = dict.fromkeys(operation.tag.value for operation in self._operations.values())
+        for endpoint in self._endpoints:
+            paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = self._operation(endpoint)
+        tags = dict.fromkeys(endpoint.tag.value for endpoint in self._endpoints)
         return {
             "openapi": "3.1.0",
             "info": {"title": "shelld-py", "version": __version__, "description": _DESCRIPTION},
@@ -126,37 +115,37 @@ class _Writer:
             },
         }
 
-    def _operation(self, method: str, path: str, operation: Operation) -> Document:
+    def _operation(self, endpoint: Endpoint) -> Document:
         described: Document = {
-            "operationId": _operation_id(method, path),
-            "tags": [operation.tag.value],
-            "summary": operation.summary,
+            "operationId": _operation_id(endpoint),
+            "tags": [endpoint.tag.value],
+            "summary": endpoint.summary,
         }
-        if operation.description:
-            described["description"] = operation.description
-        if parameters := self._parameters(method, path, operation):
+        if endpoint.description:
+            described["description"] = endpoint.description
+        if parameters := self._parameters(endpoint):
             described["parameters"] = parameters
-        if operation.body:
-            described["requestBody"] = self._body(operation.body)
+        if endpoint.body:
+            described["requestBody"] = self._body(endpoint.body)
         described["responses"] = {
-            **{str(int(status)): self._answer(answer) for status, answer in operation.answers.items()},
-            **self._refusals(method, path, operation),
+            **{str(int(status)): self._answer(answer) for status, answer in endpoint.answers.items()},
+            **self._refusals(endpoint),
         }
-        if operation.public:
+        if endpoint.public:
             described["security"] = []
         return described
 
-    def _parameters(self, method: str, path: str, operation: Operation) -> list[Document]:
+    def _parameters(self, endpoint: Endpoint) -> list[Document]:
         found: list[Document] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            for name in _PATH_PARAMETER.findall(path)
+            for name in _PATH_PARAMETER.findall(endpoint.path)
         ]
-        if operation.query:
-            query = self._queries[operation.query.__name__]
-            for name, schema in query["properties"].items():
+        if endpoint.query:
+            query = self._queries[endpoint.query.__name__]
+            for name, schema in query.get("properties", {}).items():
                 required = name in query.get("required", ())
                 found.append(_parameter(name, "query", _without_null(schema), required=required))
-        headers = (*operation.headers, _POST_HEADER) if method == "POST" else operation.headers
+        headers = (*endpoint.headers, _POST_HEADER) if endpoint.method == "POST" else endpoint.headers
         for header in headers:
             found.append(
                 _parameter(header.name, "header", {**self._schema(header.type), "description": header.meaning})
@@ -201,18 +190,18 @@ class _Writer:
         }
         return {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}, **own}
 
-    def _refusals(self, method: str, path: str, operation: Operation) -> Document:
+    def _refusals(self, endpoint: Endpoint) -> Document:
         """Return the answers for all errors that this operation can meet, by status."""
-        kinds: list[type[ShelldError]] = [*_ANYWHERE, *(() if operation.public else _WITH_KEY)]
-        if method == "POST":
+        kinds: list[type[ShelldError]] = [*_ANYWHERE, *(() if endpoint.public else _WITH_KEY)]
+        if endpoint.method == "POST":
             kinds.append(IdempotencyMismatch)
-        if _PATH_PARAMETER.search(path):
+        if _PATH_PARAMETER.search(endpoint.path):
             kinds.append(NotFound)
         common = _by_status(kinds)
         found = {}
-        for status, codes in sorted(_by_status([*kinds, *operation.errors]).items()):
-            if operation.failure or codes != common.get(status):
-                found[str(status)] = self._refusal(status, codes, operation.failure)
+        for status, codes in sorted(_by_status([*kinds, *endpoint.errors]).items()):
+            if endpoint.failure or codes != common.get(status):
+                found[str(status)] = self._refusal(status, codes, endpoint.failure)
                 continue
             name = HTTPStatus(status).phrase.replace(" ", "")
             self._shared[name] = self._refusal(status, codes)
@@ -268,16 +257,16 @@ def _portable(schema: Any) -> Any:
     return schema
 
 
-def _types(operation: Operation) -> Iterable[Any]:
+def _types(endpoint: Endpoint) -> Iterable[Any]:
     """Yield all that an operation needs a schema of."""
-    if operation.query:
-        yield operation.query
-    if operation.body and operation.body.model:
-        yield operation.body.model
-    if operation.failure:
-        yield operation.failure
-    headers = [*operation.headers, _POST_HEADER]
-    for answer in operation.answers.values():
+    if endpoint.query:
+        yield endpoint.query
+    if endpoint.body and endpoint.body.model:
+        yield endpoint.body.model
+    if endpoint.failure:
+        yield endpoint.failure
+    headers = [*endpoint.headers, _POST_HEADER]
+    for answer in endpoint.answers.values():
         headers += answer.headers
         yield from (kind for media_type, kind in answer.content.items() if media_type != BYTES)
     yield from (header.type for header in headers)
@@ -313,5 +302,5 @@ def _without_null(schema: Document) -> Document:
     return {**kinds[0], **rest} if len(kinds) == 1 else {"anyOf": kinds, **rest}
 
 
-def _operation_id(method: str, path: str) -> str:
-    return "_".join([method.lower(), *re.findall(r"\w+", path)])
+def _operation_id(endpoint: Endpoint) -> str:
+    return "_".join([endpoint.method.lower(), *re.findall(r"\w+", endpoint.path)])

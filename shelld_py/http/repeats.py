@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.errors import IdempotencyMismatch, InvalidRequest
-from shelld_py.http.negotiation import header
+from shelld_py.http.requests import header
 
 _LIFETIME: Final = 3600.0
 _MOST_ENTRIES: Final = 1000

@@ -1,277 +1,396 @@
-"""Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID."""
+"""Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID, and one for a single command."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from http import HTTPStatus
+from operator import attrgetter
+from typing import Annotated, Any, Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
+from msgspec import Meta
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from shelld_py import errors
 from shelld_py.bash.command import input_bytes
-from shelld_py.computer import Computer
-from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.http.answers import json_response, result_of_events, run_response
-from shelld_py.http.input import accepted_response, signal_number, stdin_request
-from shelld_py.http.negotiation import (
-    Form,
-    boolean_field,
-    convert_fields,
-    decode_json,
-    duration_field,
-    header,
-    integer_field,
-    is_json,
-    json_body,
-    query_fields,
-    requested_form,
-)
-from shelld_py.http.parameters import RunQuery, ShutdownQuery, SignalQuery
-from shelld_py.http.repeats import Repeats, idempotency_key
-from shelld_py.http.runs import output_response
+from shelld_py.errors import RunIdConflict, RunNotFound
+from shelld_py.http.answers import result_of_events, run_response
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.output import OUTPUT, OutputQuery, output_response
+from shelld_py.http.repeats import idempotency_key
+from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
+from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
-from shelld_py.idle import IdleTimer
 from shelld_py.models import (
+    AcceptedInput,
     Command,
-    Health,
+    KillResult,
     OnInput,
     ResizeRequest,
     RunRequest,
     RunResult,
-    ShutdownAnswer,
+    RunStatus,
+    SessionReference,
+    SessionStatus,
+    ShellState,
     StartupRequest,
     StateAnswer,
     Status,
+    StdinRequest,
     Stream,
     Streams,
+    utc_timestamp,
 )
 from shelld_py.output.showing import OutputChoice
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.store import Entry, fingerprint
-
-TEXT_PATHS: Final = frozenset(
-    {"/startup", "/run", "/kill", "/recycle", "/shutdown", "/status", "/output", "/stdin", "/resize", "/health"}
-)
-"""The paths of the main shell: they answer, and fail, in plain text unless JSON is asked for."""
+from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
 Submit = Callable[[Command, str | None], Awaitable[Run]]
 
 
-class ShellEndpoints:
-    """Handlers for the shell that the path names; the main shell where it names none."""
+async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
+    await call.computer.startup(call.body)
+    return StateAnswer(state=call.computer.main.state)
 
-    def __init__(
-        self,
-        computer: Computer,
-        repeats: Repeats,
-        idle: IdleTimer,
-        *,
-        reset: Callable[[], None],
-        shut_down: Callable[[], None],
-    ) -> None:
-        """`reset` is called when all is to be new for the next client, `shut_down` to end the daemon."""
-        self._computer = computer
-        self._repeats = repeats
-        self._idle = idle
-        self._reset = reset
-        self._shut_down = shut_down
 
-    async def startup(self, request: HttpRequest) -> Response:
-        """POST /startup."""
-        await self._computer.startup(await json_body(request, StartupRequest))
-        return self._state_response(request, self._computer.main)
+async def _run(call: Call[Any, RunRequest]) -> Response:
+    """Run a command and answer when it is over, or when the wait is."""
+    shell = call.shell
 
-    async def run(self, request: HttpRequest) -> Response:
-        """POST /run: run a command and answer when it is over, or when the wait is."""
-        shell = self._shell(request)
-        wanted = await run_request(request)
+    async def submit(command: Command, run_id: str | None) -> Run:
+        return shell.submit(command, run_id)
 
-        async def submit(command: Command, run_id: str | None) -> Run:
-            return shell.submit(command, run_id)
+    return await _answer_run(call, shell.session_id, submit, Streams.MERGED)
 
-        return await self._answer_run(request, wanted, shell.session_id, submit, Streams.MERGED)
 
-    async def execute(self, request: HttpRequest) -> Response:
-        """POST /exec: run a command in a shell of its own."""
-        wanted = await run_request(request)
-        return await self._answer_run(request, wanted, None, self._computer.one_shot, Streams.SEPARATE)
+async def _execute(call: Call[Any, RunRequest]) -> Response:
+    """Run a command in a shell of its own."""
+    return await _answer_run(call, None, call.computer.one_shot, Streams.SEPARATE)
 
-    async def _answer_run(
-        self, request: HttpRequest, wanted: RunRequest, session_id: str | None, submit: Submit, streams: Streams
-    ) -> Response:
-        """Start the run that is `wanted`, or join it where it was started before, and answer."""
-        computer = self._computer
-        timeouts = computer.settings.timeout
-        timeout = timeouts.command if wanted.timeout is None else duration_field("timeout", wanted.timeout)
-        timeout = min(timeout, timeouts.command_maximum)
-        choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
-        form = requested_form(request.scope, _default_form(request))
-        key = idempotency_key(request.scope)
-        async with self._repeats.starting(key) if key else contextlib.nullcontext():
-            entry = await self._start_or_join(wanted, session_id or "exec", submit, streams, key)
-        run = entry.run
 
-        def result() -> RunResult:
-            return computer.store.result(entry, computer.state_of(entry.session_id))
+async def _answer_run(
+    call: Call[Any, RunRequest], session_id: str | None, submit: Submit, streams: Streams
+) -> Response:
+    """Start the run that is wanted, or join it where it was started before, and answer."""
+    computer, wanted = call.computer, call.body
+    timeouts = computer.settings.timeout
+    timeout = timeouts.command if wanted.timeout is None else duration_field("timeout", wanted.timeout)
+    timeout = min(timeout, timeouts.command_maximum)
+    choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
+    key = idempotency_key(call.request.scope)
+    async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
+        entry = await _start_or_join(call, session_id or "exec", submit, streams, key)
+    run = entry.run
 
-        async def last_result() -> RunResult:
-            part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
-            return await result_of_events(result(), computer.store.log_reader(entry), part)
+    def result() -> RunResult:
+        return computer.store.result(entry, computer.state_of(entry.session_id))
 
-        for_input = wanted.on_input is OnInput.RETURN
-        if form is Form.EVENTS:
-            if run:
-                computer.store.publish(run, computer.state_of(run.session_id))
-            logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
-            headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
-            events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
-            return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
-        if run is None:
-            return await run_response(result(), computer.store.log_reader(entry), choice, as_text=form is Form.TEXT)
-        await run.wait(timeout, for_input=for_input)
-        if run.running:
-            run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
+    async def last_result() -> RunResult:
+        part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
+        return await result_of_events(result(), computer.store.log_reader(entry), part)
+
+    for_input = wanted.on_input is OnInput.RETURN
+    as_text = call.form is Form.TEXT
+    if call.form is Form.EVENTS:
+        if run:
             computer.store.publish(run, computer.state_of(run.session_id))
-        final = run.result(computer.state_of(run.session_id))
-        directory = run.working_directory
-        return await run_response(
-            final, run.log, choice, as_text=form is Form.TEXT, directory=directory, for_input=for_input
-        )
+        logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
+        headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
+        events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
+        return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
+    if run is None:
+        return await run_response(result(), computer.store.log_reader(entry), choice, as_text=as_text)
+    await run.wait(timeout, for_input=for_input)
+    if run.running:
+        run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
+        computer.store.publish(run, computer.state_of(run.session_id))
+    final = run.result(computer.state_of(run.session_id))
+    return await run_response(
+        final, run.log, choice, as_text=as_text, directory=run.working_directory, for_input=for_input
+    )
 
-    async def kill(self, request: HttpRequest) -> Response:
-        """POST /kill."""
-        fields = query_fields(request, SignalQuery.__struct_fields__)
-        number = signal_number(fields["signal"]) if "signal" in fields else None
-        shell = self._shell(request)
-        result = await shell.kill(number)
-        if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response(result)
-        return PlainTextResponse(result.state.value)
 
-    async def recycle(self, request: HttpRequest) -> Response:
-        """POST /recycle."""
-        shell = self._shell(request)
-        await self._computer.recycle(shell)
-        return self._state_response(request, shell)
+async def _start_or_join(
+    call: Call[Any, RunRequest], session_id: str, submit: Submit, streams: Streams, key: str | None
+) -> Entry:
+    """Start a run, or find the one that the same request has started before."""
+    store, repeats, wanted = call.computer.store, call.services.repeats, call.body
+    command = Command(
+        text=wanted.command,
+        directory=wanted.directory,
+        description=wanted.description,
+        stdin=wanted.stdin,
+        environment=wanted.environment,
+        streams=wanted.streams or streams,
+    )
+    identity = fingerprint(session_id, command)
+    done_before = repeats.run_id(key, identity)
+    run_id = done_before or wanted.run_id
+    entry = store.find(run_id) if run_id else None
+    if entry is None and done_before:
+        raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
+    if entry is None:
+        try:
+            entry = store.entry((await submit(command, wanted.run_id)).run_id)
+            entry.fingerprint = identity
+        except RunIdConflict:
+            entry = store.entry(run_id or "")
+    if entry.fingerprint != identity:
+        raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
+    repeats.remember_run(key, identity, entry.run_id)
+    return entry
 
-    async def shutdown(self, request: HttpRequest) -> Response:
-        """POST /shutdown: end the daemon, or make it new for the next client."""
-        fields = query_fields(request, ShutdownQuery.__struct_fields__)
-        if "recycle" in fields and boolean_field("recycle", fields["recycle"]):
-            await self._computer.reset()
-            self._reset()
-            return self._state_response(request, self._computer.main)
-        self._shut_down()
-        if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response(ShutdownAnswer(state="shutting down"))
-        return PlainTextResponse("shutting down")
 
-    async def status(self, request: HttpRequest) -> Response:
-        """GET /status."""
-        shell = self._shell(request)
-        if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            status = msgspec.structs.asdict(self._computer.status(shell))
-            return json_response(Status(**status, idle=round(self._idle.idle, 3), idle_timeout=self._idle.timeout))
+async def _kill(call: Call[SignalQuery, None]) -> KillResult:
+    return await call.shell.kill(signal_of(call.query))
+
+
+async def _recycle(call: Call[None, None]) -> StateAnswer:
+    shell = call.shell
+    await call.computer.recycle(shell)
+    return StateAnswer(state=shell.state)
+
+
+async def _resize(call: Call[None, ResizeRequest]) -> StateAnswer:
+    shell = call.shell
+    shell.resize(call.body.rows, call.body.cols)
+    return StateAnswer(state=shell.state)
+
+
+async def _status(call: Call[None, None]) -> Status | Response:
+    """Tell the state alone where that is all that is asked for: to look at the processes takes longer."""
+    shell = call.shell
+    if call.form is Form.TEXT:
         return PlainTextResponse(shell.state.value)
-
-    async def output(self, request: HttpRequest) -> Response:
-        """GET /output: that of the current or last run."""
-        shell = self._shell(request)
-        if shell.last_run is None:
-            raise RunNotFound("No command has been run in this shell.")
-        entry = self._computer.store.entry(shell.last_run.run_id)
-        return await output_response(request, self._computer, entry, _default_form(request))
-
-    async def stdin(self, request: HttpRequest) -> Response:
-        """POST /stdin: the raw body, or a JSON object."""
-        shell = self._shell(request)
-        wanted = await stdin_request(request)
-        accepted = await shell.write_stdin(input_bytes(wanted.text), eof=wanted.eof, offset=wanted.offset)
-        return accepted_response(request, accepted, _default_form(request))
-
-    async def resize(self, request: HttpRequest) -> Response:
-        """POST /resize."""
-        shell = self._shell(request)
-        size = await json_body(request, ResizeRequest)
-        shell.resize(size.rows, size.cols)
-        return self._state_response(request, shell)
-
-    async def health(self, request: HttpRequest) -> Response:
-        """GET /health: without a key, and without touching anything."""
-        if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response(Health())
-        return PlainTextResponse("ok")
-
-    def _shell(self, request: HttpRequest) -> Shell:
-        return self._computer.shell(request.path_params.get("session_id"))
-
-    def _state_response(self, request: HttpRequest, shell: Shell) -> Response:
-        if requested_form(request.scope, _default_form(request)) is Form.JSON:
-            return json_response(StateAnswer(state=shell.state))
-        return PlainTextResponse(shell.state.value)
-
-    async def _start_or_join(
-        self, wanted: RunRequest, session_id: str, submit: Submit, streams: Streams, key: str | None
-    ) -> Entry:
-        """Start a run, or find the one that the same request has started before."""
-        store = self._computer.store
-        command = Command(
-            text=wanted.command,
-            directory=wanted.directory,
-            description=wanted.description,
-            stdin=wanted.stdin,
-            environment=wanted.environment,
-            streams=wanted.streams or streams,
-        )
-        identity = fingerprint(session_id, command)
-        done_before = self._repeats.run_id(key, identity)
-        run_id = done_before or wanted.run_id
-        entry = store.find(run_id) if run_id else None
-        if entry is None and done_before:
-            raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
-        if entry is None:
-            try:
-                entry = store.entry((await submit(command, wanted.run_id)).run_id)
-                entry.fingerprint = identity
-            except RunIdConflict:
-                entry = store.entry(run_id or "")
-        if entry.fingerprint != identity:
-            raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
-        self._repeats.remember_run(key, identity, entry.run_id)
-        return entry
+    return Status(**_status_members(call, shell))
 
 
-def _default_form(request: HttpRequest) -> Form:
-    """The main shell's paths answer in text, all others in JSON."""
-    return Form.TEXT if request.scope["path"] in TEXT_PATHS else Form.JSON
+async def _output(call: Call[OutputQuery, None]) -> Response:
+    """Give the output of the current or last run."""
+    shell = call.shell
+    if shell.last_run is None:
+        raise RunNotFound("No command has been run in this shell.")
+    return await output_response(call, call.computer.store.entry(shell.last_run.run_id))
 
 
-async def run_request(request: HttpRequest) -> RunRequest:
-    """Return the request for a run: a JSON object, or the raw command with parameters in the query string.
-
-    Raises `InvalidRequest`.
-    """
-    fields: dict[str, object] = dict(query_fields(request, RunQuery.__struct_fields__))
-    if "environment" in fields:
-        fields["environment"] = _environment_parameters(request.query_params.getlist("environment"))
-    if timeout := header(request.scope, b"x-command-timeout"):
-        fields.setdefault("timeout", timeout.decode("latin-1"))
-    body = await request.body()
-    if is_json(request):
-        if "max_output" in fields:
-            fields["max_output"] = integer_field("max_output", str(fields["max_output"]), 0)
-        wanted = decode_json(body, RunRequest, fields)
-    else:
-        fields["command"] = body.decode("utf-8", "surrogateescape")
-        wanted = convert_fields(fields, RunRequest)
-    if not wanted.command.strip():
-        raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
-    return wanted
+async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput:
+    wanted = call.body
+    accepted = await call.shell.write_stdin(input_bytes(wanted.text), eof=wanted.eof, offset=wanted.offset)
+    return AcceptedInput(accepted=accepted)
 
 
-def _environment_parameters(values: list[str]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in values]
-    if not all(separator for _, separator, _ in pairs):
-        raise InvalidRequest("environment must be NAME=VALUE in a query string, once for each variable.")
-    return {name: value for name, _, value in pairs}
+async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
+    shell = await call.computer.sessions.open(call.body)
+    return SessionReference(session_id=shell.session_id)
+
+
+async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
+    computer = call.computer
+    return [_session_status(call, shell) for shell in [computer.main, *computer.sessions.shells()]]
+
+
+async def _get_session(call: Call[None, None]) -> SessionStatus:
+    return _session_status(call, call.shell)
+
+
+async def _close_session(call: Call[None, None]) -> SessionReference:
+    session_id = call.request.path_params["session_id"]
+    await call.computer.sessions.close(session_id, "The session was closed.")
+    return SessionReference(session_id=session_id)
+
+
+def _session_status(call: Call[Any, None], shell: Shell) -> SessionStatus:
+    expires_at = call.computer.sessions.expires_at(shell.session_id)
+    return SessionStatus(
+        **_status_members(call, shell),
+        created_at=utc_timestamp(shell.created_at),
+        expires_at=None if expires_at is None else utc_timestamp(expires_at),
+    )
+
+
+def _status_members(call: Call[Any, None], shell: Shell) -> dict[str, Any]:
+    idle = call.services.idle
+    status = msgspec.structs.asdict(call.computer.status(shell))
+    return {**status, "idle": round(idle.idle, 3), "idle_timeout": idle.timeout}
+
+
+_Timeout = Annotated[str, Meta(pattern=f"{DURATION_PATTERN}|^$", max_length=LONGEST_TEXT)]
+_Count = Annotated[int, Meta(ge=0)]
+_RUN_HEADERS: Final = (
+    Header(name="X-Run-Id", meaning="The run."),
+    Header(name="X-Run-Status", meaning="What has become of it.", type=RunStatus),
+    Header(name="X-Shell-State", meaning="The state of its shell.", type=ShellState),
+    Header(name="X-Exit-Code", meaning="bash's `$?`, once it has ended.", type=int),
+    Header(name="X-Signal", meaning="The signal that it died of.", type=int),
+    Header(name="X-Working-Directory", meaning="The shell's directory, percent-encoded."),
+    Header(name="X-Original-Size", meaning="Characters of the whole output.", type=_Count),
+    Header(name="X-Truncated", meaning="Whether the output was cut.", type=bool),
+    Header(name="X-Awaiting-Input", meaning="Whether it is seen waiting for terminal input.", type=bool),
+)
+_SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
+_RUN_REFUSED: Final = (errors.RunNotFound, errors.RunIdConflict, errors.ShellStartFailed)
+_RUN: Final[dict[str, Any]] = {
+    "query": RunQuery,
+    "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),),
+    "body": Body(
+        model=RunRequest,
+        raw="The command, whatever the Content-Type.",
+        required=True,
+        example={"command": "echo hello", "timeout": "30s"},
+        read=run_request,
+    ),
+    "answers": {
+        HTTPStatus.OK: Answer(
+            meaning="The output of the run, or its result, or events; whatever its exit code.",
+            content={TEXT: str, BYTES: bytes, JSON: RunResult, EVENTS: str},
+            headers=_RUN_HEADERS,
+        ),
+        HTTPStatus.ACCEPTED: Answer(
+            meaning="The wait ended before the command did: it is still running, and nothing is lost.",
+            content={TEXT: str, BYTES: bytes, JSON: RunResult},
+            headers=(*_RUN_HEADERS, *STILL_RUNNING),
+        ),
+    },
+}
+_STATE: Final[dict[str, Any]] = {
+    "answers": ok("The state of the shell after it.", StateAnswer, text=ShellState),
+    "text": attrgetter("state"),
+}
+
+
+def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[Endpoint, ...]:
+    """Return what can be done with the shell below `prefix`; `refusals` are for there being none."""
+    whose = "the main shell" if tag is Tag.MAIN else "the session"
+    about: dict[str, Any] = {"tag": tag, "default": Form.TEXT if tag is Tag.MAIN else Form.JSON}
+    return (
+        Endpoint(
+            method="POST",
+            path=f"{prefix}/run",
+            handler=_run,
+            summary=f"Run a command in {whose}",
+            errors=(*refusals, *_SHELL_ENDED, errors.ShellBusy, *_RUN_REFUSED),
+            **_RUN,
+            **about,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{prefix}/status",
+            handler=_status,
+            summary=f"The state of {whose}",
+            answers=ok("The state.", Status, text=ShellState),
+            errors=refusals,
+            **about,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{prefix}/output",
+            handler=_output,
+            summary=f"The output of the current or last run of {whose}",
+            errors=(*refusals, errors.RunNotFound),
+            **OUTPUT,
+            **about,
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{prefix}/stdin",
+            handler=_stdin,
+            summary=f"Type into the terminal of the command that {whose} runs",
+            errors=(*refusals, *STDIN_REFUSED),
+            **STDIN,
+            **about,
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{prefix}/kill",
+            handler=_kill,
+            summary=f"End the command that {whose} runs, or send it one signal",
+            query=SignalQuery,
+            answers=ok("What it has done.", KillResult, text=ShellState),
+            text=attrgetter("state"),
+            errors=(*refusals, errors.ShellNotStarted),
+            **about,
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{prefix}/recycle",
+            handler=_recycle,
+            summary=f"Kill all that {whose} started, and start a fresh bash",
+            errors=(*refusals, errors.ShellNotStarted, errors.ShellStartFailed),
+            **_STATE,
+            **about,
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{prefix}/resize",
+            handler=_resize,
+            summary=f"Set the size of the terminal of {whose}",
+            body=Body(model=ResizeRequest, required=True, example={"rows": 40, "cols": 120}),
+            errors=(*refusals, *_SHELL_ENDED),
+            **_STATE,
+            **about,
+        ),
+    )
+
+
+ENDPOINTS: Final = (
+    *_verbs("", Tag.MAIN),
+    Endpoint(
+        method="POST",
+        path="/startup",
+        tag=Tag.MAIN,
+        default=Form.TEXT,
+        handler=_startup,
+        summary="Start the main shell",
+        body=Body(model=StartupRequest),
+        errors=(errors.ShellAlreadyStarted, errors.ShellUnrecoverable, errors.ShellStartFailed),
+        **_STATE,
+    ),
+    Endpoint(
+        method="POST",
+        path="/exec",
+        tag=Tag.RUNS,
+        handler=_execute,
+        summary="Run a command in a shell of its own",
+        errors=_RUN_REFUSED,
+        **_RUN,
+    ),
+    Endpoint(
+        method="POST",
+        path="/sessions",
+        tag=Tag.SESSIONS,
+        handler=_open_session,
+        summary="Open a session",
+        body=Body(model=StartupRequest),
+        answers={HTTPStatus.CREATED: Answer(meaning="The session.", content={JSON: SessionReference})},
+        errors=(errors.TooManySessions, errors.ShellStartFailed),
+    ),
+    Endpoint(
+        method="GET",
+        path="/sessions",
+        tag=Tag.SESSIONS,
+        handler=_list_sessions,
+        summary="All shells, the main shell first",
+        query=Query,
+        answers=ok("Their status.", tuple[SessionStatus, ...]),
+    ),
+    Endpoint(
+        method="GET",
+        path="/sessions/{session_id}",
+        tag=Tag.SESSIONS,
+        handler=_get_session,
+        summary="One shell",
+        answers=ok("Its status.", SessionStatus),
+        errors=(errors.SessionNotFound,),
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/sessions/{session_id}",
+        tag=Tag.SESSIONS,
+        handler=_close_session,
+        summary="End a session and all it started",
+        answers=ok("The session that was ended.", SessionReference),
+        errors=(errors.SessionNotFound,),
+    ),
+    *_verbs("/sessions/{session_id}", Tag.SESSIONS, errors.SessionNotFound),
+)

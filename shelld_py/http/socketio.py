@@ -32,7 +32,7 @@ from shelld_py.errors import (
     ShuttingDown,
     TooManyRequests,
 )
-from shelld_py.http.tools import ToolEndpoints
+from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.events import EventRequest, adapter_of, failure, headed, perform
 from shelld_py.tools.tool import CallContext
 
@@ -59,10 +59,16 @@ class SocketEvents:
     """Serves Socket.IO: the ASGI application behind `/socket.io/`."""
 
     def __init__(
-        self, tools: ToolEndpoints, *, logger: logging.Logger, begin: Admission, end: Admission, max_message: int
+        self,
+        toolbox: Callable[[], Toolbox],
+        *,
+        logger: logging.Logger,
+        begin: Admission,
+        end: Admission,
+        max_message: int,
     ) -> None:
         """`begin` is called before each request is done and may refuse it, `end` after it. `max_message` is bytes."""
-        self._tools = tools
+        self._toolbox = toolbox
         self._logger = logger
         self._begin = begin
         self._end = end
@@ -221,7 +227,7 @@ class SocketEvents:
     async def _perform(self, event: EventRequest) -> dict[str, Any]:
         self._begin()
         try:
-            return await perform(self._tools.toolbox, event, _CONTEXT)
+            return await perform(self._toolbox(), event, _CONTEXT)
         finally:
             self._end()
 

@@ -3,20 +3,22 @@
     {"event_type": "execute_command", "data": {"command": "ls"}, "request_id": "1"}
 
 What comes back is flat: the type of the adapter, the request id, and the members of the tool's result, or of the
-error. How events travel is elsewhere.
+error. How events travel is elsewhere. The tools are imported when the first event comes.
 """
 
 import difflib
 import uuid
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from shelld_py.errors import InvalidRequest, ShelldError
 from shelld_py.models import Request
-from shelld_py.tools.catalogue import Toolbox
-from shelld_py.tools.tool import CallContext
+
+if TYPE_CHECKING:
+    from shelld_py.tools.catalogue import Toolbox
+    from shelld_py.tools.tool import CallContext
 
 
 class Adapter(StrEnum):
@@ -67,7 +69,7 @@ class EventFailure(msgspec.Struct, frozen=True, kw_only=True):
     request_failed: dict[str, Any]
 
 
-async def perform(toolbox: Toolbox, event: EventRequest, context: CallContext | None = None) -> dict[str, Any]:
+async def perform(toolbox: "Toolbox", event: EventRequest, context: "CallContext | None" = None) -> dict[str, Any]:
     """Do what `event` asks for; return what is told of its success. Raises as `Toolbox.call`.
 
     Where a command is still running, `run_id` names it.

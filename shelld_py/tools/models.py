@@ -4,7 +4,7 @@ Durations are seconds unless a name says otherwise, cursors are bytes of an outp
 for files take and give the models of the file operations.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -258,17 +258,3 @@ class BashResult(msgspec.Struct, frozen=True, kw_only=True):
     duration: float
     run_id: str | None
     restarted: bool
-
-
-class CallAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call has given: the `result` of the tool's own model, and the `text` for a model of language.
-
-    `run_id` and `running` are about the command of the call, where there was one.
-    """
-
-    tool: str
-    result: Any
-    text: str
-    is_error: bool
-    run_id: str | None
-    running: bool

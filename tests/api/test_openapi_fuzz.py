@@ -25,14 +25,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from shelld_py.http.app import ENDPOINTS
 from shelld_py.http.openapi import document
-from shelld_py.http.operations import OPERATIONS
 from tests.daemons import KEY, RunningDaemon, running_daemon
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
 SEED = os.environ.get("FUZZ_SEED")
-API = schemathesis.openapi.from_dict(json.loads(document(tuple(OPERATIONS))))
-FUZZED = sorted(endpoint for endpoint in OPERATIONS if endpoint[1] != "/shutdown")
+API = schemathesis.openapi.from_dict(json.loads(document(ENDPOINTS)))
+DECLARED = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
+FUZZED = sorted(endpoint for endpoint in DECLARED if endpoint[1] != "/shutdown")
 """All but the one that ends the daemon."""
 
 COMMANDS = (
@@ -103,7 +104,7 @@ def test_no_answer_is_undeclared(target: Target, method: str, path: str) -> None
     operation = API[path][method]
     target.prepare()
     cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-    declared = OPERATIONS[method, path]
+    declared = DECLARED[method, path]
     if declared.body or declared.query:
         cases |= operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
 

@@ -208,7 +208,7 @@ def test_another_form_is_refused(bench: Bench) -> None:
     document = bench.daemon.json("GET", "/tools?format=gemini")
     assert (document["status"], document["detail"]) == (
         400,
-        "format must be one of full, openai, anthropic, mcp, not 'gemini'.",
+        "format must be one of anthropic, full, mcp, openai, not 'gemini'.",
     )
 
 

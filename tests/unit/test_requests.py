@@ -4,18 +4,21 @@ import pytest
 from starlette.requests import Request
 
 from shelld_py.errors import InvalidRequest
-from shelld_py.http.negotiation import (
+from shelld_py.http.output import OutputQuery
+from shelld_py.http.requests import (
     Form,
-    convert_fields,
+    RunQuery,
+    StdinQuery,
     decode_json,
     duration_field,
     header,
-    integer_field,
     is_json,
-    query_fields,
+    query_of,
     requested_form,
+    signal_number,
 )
-from shelld_py.models import ResizeRequest, RunRequest, StdinRequest
+from shelld_py.http.runs import WaitQuery
+from shelld_py.models import RunRequest
 
 
 def request(query: str = "", **headers: str) -> Request:
@@ -96,7 +99,7 @@ def test_bodies_that_are_json(content_type: str, expected: bool) -> None:
         (b"[]", ["object"]),
         (b"5", ["object"]),
         (b"{}", ["command"]),
-        (b'{"command": 5}', ["str", "command"]),
+        (b'{"command": 5}', ["command must be a string, not 5"]),
         (b'{"command": "ls", "comand": "x"}', ["'comand'", "command, run_id, timeout"]),
         (b'{"command": "ls", "streams": "both"}', ["both"]),
         (b'{"command": "ls", "max_output": -1}', ["max_output"]),
@@ -123,32 +126,53 @@ def test_bodies_and_their_defaults() -> None:
 
 
 def test_fields_of_a_query() -> None:
-    """Numbers and truth values are written as text there."""
-    assert convert_fields({"rows": "5", "cols": "10"}, ResizeRequest) == ResizeRequest(rows=5, cols=10)
-    assert convert_fields({"eof": "true", "offset": "3"}, StdinRequest) == StdinRequest(eof=True, offset=3)
-    with pytest.raises(InvalidRequest, match="rows"):
-        convert_fields({"rows": "0", "cols": "1"}, ResizeRequest)
+    """Numbers and truth values are written as text there; what may come several times is a list."""
+    assert query_of(request("eof=true&offset=3"), StdinQuery) == StdinQuery(eof=True, offset=3)
+    assert query_of(request("until=exit&cursor=07&until=input"), WaitQuery) == WaitQuery(
+        until=("exit", "input"), cursor=7
+    )
+    assert query_of(request("max_output=" + "9" * 18), RunQuery) == RunQuery(max_output=10**18 - 1)
+    assert query_of(request(), OutputQuery) == OutputQuery()
 
 
-def test_parameters() -> None:
-    """Those that there are not are refused by name."""
-    assert query_fields(request(), ("a",)) == {}
-    assert query_fields(request("a=1&b=%20x"), ("a", "b")) == {"a": "1", "b": " x"}
-    with pytest.raises(InvalidRequest, match=r"no parameter 'c' here\. There are: a, b"):
-        query_fields(request("c=1"), ("a", "b"))
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        *(
+            (f"cursor={value}", f"cursor must be a whole number of at least 0, not {value!r}.")
+            for value in ["", "-1", "1.0", "1e3", "0x10", "1_000", "9" * 19, "x"]
+        ),
+        ("limit=0", "limit must be a whole number of at least 1, not 0."),
+        ("stream=both", "stream must be one of stdout, stderr, not 'both'."),
+        ("c=1", "There is no parameter 'c' here. There are: cursor, stream, limit, "),
+        ("strem=1", "There is no parameter 'strem' here. Do you mean stream? There are: cursor, "),
+    ],
+)
+def test_parameters_that_are_refused(query: str, told: str) -> None:
+    """The message says what is wrong and what would be right."""
+    with pytest.raises(InvalidRequest) as error:
+        query_of(request(query), OutputQuery)
+    assert error.value.detail.startswith(told)
 
 
-@pytest.mark.parametrize(("value", "expected"), [("0", 0), ("5", 5), ("0007", 7), ("9" * 18, 10**18 - 1)])
-def test_whole_numbers(value: str, expected: int) -> None:
-    """Digits and nothing else."""
-    assert integer_field("cursor", value, 0) == expected
+@pytest.mark.parametrize("value", ["1", "True", "yes", ""])
+def test_what_is_no_truth_value(value: str) -> None:
+    """Only true and false are."""
+    with pytest.raises(InvalidRequest, match="eof must be true or false, not "):
+        query_of(request(f"eof={value}"), StdinQuery)
 
 
-@pytest.mark.parametrize("value", ["", "-1", "+1", "1.0", "1e3", "0x10", " 1", "1_000", "9" * 19, "x"])
-def test_what_is_no_whole_number(value: str) -> None:
-    """The message names the parameter and what was written."""
-    with pytest.raises(InvalidRequest, match="cursor must be a whole number of at least 0"):
-        integer_field("cursor", value, 0)
+@pytest.mark.parametrize("name", ["_IGN", "SIG_SETMASK", "_DFL", "SIG", "", "0", "65", "HUPP", "9" * 19, "-1"])
+def test_what_is_no_signal(name: str) -> None:
+    """Python's names of handlers and masks are none."""
+    with pytest.raises(InvalidRequest, match="signal must be the name or number of a signal"):
+        signal_number(name)
+
+
+@pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("sigterm", 15), ("15", 15), ("RTMIN", 34), ("CLD", 17)])
+def test_signals(name: str, number: int) -> None:
+    """By name, with SIG or without, or by number."""
+    assert signal_number(name) == number
 
 
 def test_durations() -> None:

@@ -1,0 +1,280 @@
+"""What a request asks for: the form of the answer, its query string, its body. Parsing only, no effects.
+
+What may stand in a query string is a `Query` struct, what in a body a `Request` of the models. What is wrong is told
+in words: `validation.py`.
+"""
+
+import re
+import signal
+from collections.abc import Mapping
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request as HttpRequest
+from starlette.types import Scope
+
+from shelld_py.bash.command import check_encodable
+from shelld_py.errors import InvalidRequest
+from shelld_py.models import DurationText, Request, RunRequest, StdinOffset, StdinRequest
+from shelld_py.units import parse_duration
+from shelld_py.validation import Fault, Kind, converted, nearest, shown
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_Model = TypeVar("_Model", bound=Request)
+_Query = TypeVar("_Query", bound="Query")
+_QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+LARGEST: Final = 10**18 - 1
+"""The largest number of a query string or a header: it has 18 digits."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a query string: a field is a parameter, one with a default may be left out."""
+
+
+class StdinQuery(Query, frozen=True, kw_only=True):
+    """Of input whose text is the raw body."""
+
+    eof: Annotated[bool, Meta(description="Type end-of-file after the text.")] = False
+    offset: StdinOffset | None = None
+
+
+_Variable = Annotated[
+    str,
+    Meta(
+        description="NAME=VALUE, once for each variable.",
+        extra_json_schema={"pattern": "^[A-Za-z_][A-Za-z0-9_]*="},
+    ),
+]
+_AS_TEXT: Final = {"timeout": Annotated[DurationText, Meta(description="How long to wait.")] | None}
+
+RunQuery: Final = msgspec.defstruct(
+    "RunQuery",
+    [
+        *(
+            (field.name, _AS_TEXT.get(field.name, field.type), field.default)
+            for field in msgspec.structs.fields(RunRequest)
+            if field.name not in ("command", "environment")
+        ),
+        ("environment", tuple[_Variable, ...], ()),
+    ],
+    bases=(Query,),
+    frozen=True,
+    kw_only=True,
+)
+"""Of a command that is the raw body: what the JSON form takes, with the environment one by one."""
+
+
+class Form(Enum):
+    """The form of an answer."""
+
+    TEXT = auto()
+    JSON = auto()
+    EVENTS = auto()
+
+
+_MEDIA_TYPES = {
+    "text/event-stream": Form.EVENTS,
+    "application/json": Form.JSON,
+    "application/problem+json": Form.JSON,
+    "text/plain": Form.TEXT,
+}
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header called `name` (lower case), or None."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for key, value in headers if key == name), None)
+
+
+def requested_form(scope: Scope, default: Form) -> Form:
+    """Return the form that `Accept` prefers among those that there are (RFC 9110, 12.5.1), or the default."""
+    accept = header(scope, b"accept")
+    if accept is None or accept == b"*/*":
+        return default
+    best, preferred = 0.0, default
+    for part in accept.decode("latin-1").lower().split(","):
+        media_type, *parameters = (item.strip() for item in part.split(";"))
+        quality = next((match for item in parameters if (match := _QUALITY.fullmatch(item))), None)
+        weight = float(quality[1]) if quality else 1.0
+        if media_type in _MEDIA_TYPES and weight > best:
+            best, preferred = weight, _MEDIA_TYPES[media_type]
+    return preferred
+
+
+def is_json(request: HttpRequest) -> bool:
+    """Return whether the body is declared to be JSON."""
+    content_type = header(request.scope, b"content-type") or b""
+    return content_type.split(b";", 1)[0].strip().lower() == b"application/json"
+
+
+async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
+    """Return the body, which must be a JSON object, as a `model`. An empty body is an empty object.
+
+    Raises `InvalidRequest` with what is wrong and what there could be.
+    """
+    return decode_json(await request.body() or b"{}", model)
+
+
+def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object] | None = None) -> _Model:
+    """Return the JSON object `body` as a `model`; fields that it lacks, or that are null, come from `defaults`."""
+    if not defaults:
+        try:
+            return msgspec.json.decode(body, type=model)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # What is wrong is said below; null where a wrapper leaves something out is not wrong.
+    given = json_object(body)
+    return _converted({**(defaults or {}), **_without_nulls(given)}, model, "field")
+
+
+def json_object(body: bytes, what: str = "") -> dict[str, Any]:
+    """Return the JSON object `body`, whatever its members are. Raises `InvalidRequest`; `what` is what it holds."""
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise InvalidRequest(f"The body must be a JSON object{what and ': '}{what}, not {shown(given)}.")
+    return given
+
+
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told: wrappers write null for what they leave out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
+    """Return the query string as a `model`. Raises `InvalidRequest` with what is wrong and what there could be."""
+    fields: dict[str, object] = {}
+    kinds = _kinds(model)
+    for name, value in request.query_params.multi_items() if request.scope["query_string"] else ():
+        kind = kinds.get(name)
+        if kind is None:
+            raise _refusal(Fault(Kind.UNKNOWN, name), model, "parameter")
+        if kind is tuple:
+            fields[name] = (*fields.get(name, ()), value)  # type: ignore[misc]
+        elif kind is int and _NUMBER.fullmatch(value):
+            fields[name] = int(value)
+        elif kind is bool and value in ("true", "false"):
+            fields[name] = value == "true"
+        else:
+            fields[name] = value
+    return _converted(fields, model, "parameter")
+
+
+@lru_cache(maxsize=64)
+def _kinds(model: type[Query]) -> dict[str, type]:
+    """Return for each parameter what its text is to be read as: a number, a truth value, one of many, or text."""
+    return {field.name: _kind(field.type) for field in msgspec.structs.fields(model)}
+
+
+def _kind(annotation: Any) -> type:
+    """Return what is below `Annotated` and `| None`: int, bool or tuple; str for all else."""
+    if get_origin(annotation) is tuple:
+        return tuple
+    inside = [part for part in get_args(annotation) if isinstance(part, type) or get_args(part)]
+    kinds = [_kind(part) for part in inside] or [annotation]
+    return next((kind for kind in (int, bool, tuple) if kind in kinds), str)
+
+
+def _converted(given: Mapping[str, object], model: type[_Struct], noun: str) -> _Struct:
+    found = converted(given, model)
+    if isinstance(found, Fault):
+        raise _refusal(found, model, noun)
+    return found
+
+
+def _refusal(fault: Fault, model: type[msgspec.Struct], noun: str) -> InvalidRequest:
+    """Return the error for a member that is wrong; `noun` is what members are called there."""
+    if fault.kind is Kind.MISSING:
+        return InvalidRequest(f"The {noun} {fault.name} is missing: it {fault.reason}.")
+    if fault.kind is Kind.WRONG:
+        return InvalidRequest(f"{fault.name} {fault.reason}.")
+    names = model.__struct_fields__
+    near = nearest(fault.name, names)
+    hint = f" Do you mean {near}?" if near else ""
+    there = f"There are: {', '.join(names)}." if names else "There are none."
+    return InvalidRequest(f"There is no {noun} {shown(fault.name)} here.{hint} {there}")
+
+
+async def run_request(request: HttpRequest, query: Any) -> RunRequest:
+    """Return the request for a run: a JSON object, or the raw command, with what it lacks from the `RunQuery`.
+
+    Raises `InvalidRequest`.
+    """
+    fields = _given(query)
+    if "environment" in fields:
+        fields["environment"] = _environment_parameters(query.environment)
+    if timeout := header(request.scope, b"x-command-timeout"):
+        fields.setdefault("timeout", timeout.decode("latin-1"))
+    body = await request.body()
+    wanted = decode_json(body, RunRequest, fields) if is_json(request) else _raw(RunRequest, "command", body, fields)
+    if not wanted.command.strip():
+        raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
+    return wanted
+
+
+def _environment_parameters(values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    if not all(separator for _, separator, _ in pairs):
+        raise InvalidRequest("environment must be NAME=VALUE in a query string, once for each variable.")
+    return {name: value for name, _, value in pairs}
+
+
+async def stdin_request(request: HttpRequest, query: Any) -> StdinRequest:
+    """Return what is to be typed: a JSON object, or the raw body with what the `StdinQuery` says of it.
+
+    Raises `InvalidRequest`.
+    """
+    body = await request.body()
+    fields = _given(query)
+    if is_json(request):
+        wanted = decode_json(body or b"{}", StdinRequest, fields)
+    else:
+        wanted = _raw(StdinRequest, "text", body, fields)
+    check_encodable("text", wanted.text)
+    return wanted
+
+
+def _given(query: Query) -> dict[str, object]:
+    """Return the parameters that say something else than their defaults."""
+    default = type(query)()
+    if query == default:
+        return {}
+    fields = query.__struct_fields__
+    return {name: value for name in fields if (value := getattr(query, name)) != getattr(default, name)}
+
+
+def _raw(model: type[_Model], name: str, body: bytes, fields: Mapping[str, object]) -> _Model:
+    """Return a raw body as the member `name` of a `model`; bytes that are not UTF-8 come back as they are (PEP 383)."""
+    text = body.decode("utf-8", "surrogateescape")
+    return msgspec.structs.replace(model(**{name: text}), **fields)
+
+
+def duration_field(name: str, value: object) -> float:
+    """Return the seconds of a duration. Raises `InvalidRequest` that shows the right forms."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise InvalidRequest(f"{name} {error}.") from None
+
+
+def number(name: str, value: str) -> int:
+    """Return the whole number that a header says. Raises `InvalidRequest`."""
+    if not _NUMBER.fullmatch(value):
+        raise InvalidRequest(f"{name} must be a whole number of at least 0, not {shown(value)}.")
+    return int(value)
+
+
+def signal_number(name: str) -> int:
+    """Return the number of a signal: `TERM`, `SIGTERM` or `15`. Raises `InvalidRequest`."""
+    try:
+        number = int(name) if _NUMBER.fullmatch(name) else signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"]
+        if number in signal.valid_signals():
+            return int(number)
+    except KeyError:
+        pass  # No signal has that name.
+    raise InvalidRequest(f"signal must be the name or number of a signal, such as TERM or 15, not {name!r}.")
