@@ -86,9 +86,9 @@ def copier(prompt: str) -> Program:
 
 
 def leaver(code: int) -> Program:
-    """Calls exit, which restores the shell; bash says so."""
+    """Calls exit, which restores the shell."""
     number = next(_numbers)
-    return Program(f"echo x{number}; exit {code}", f"x{number}\nexit\n".encode(), exit_code=code, restored=True)
+    return Program(f"echo x{number}; exit {code}", f"x{number}\n".encode(), exit_code=code, restored=True)
 
 
 def lingerer(size: int) -> Program:

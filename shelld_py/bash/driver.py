@@ -4,16 +4,17 @@ Text in, text out: this file starts no process and opens no file.
 
 How bash is driven
     bash runs interactively on the terminal, but reads its own input lines from a private pipe (the boot
-    pipe is its descriptor 0 when it starts). The first line sent there never returns: it is a loop in C,
-    `mapfile -C CALLBACK -c 1`, with the terminal as descriptor 0 for as long as it lasts. For each byte
-    that arrives on a second pipe (the bell), mapfile evaluates the callback, and the callback loads the
-    command's text from a memory file and evaluates it: at top level, outside of any function or loop, in
-    a shell that is interactive, and that returns to no prompt in between. So PS1, PROMPT_COMMAND, PS0,
-    TMOUT, history and `set -t` have nothing to act on, the command's standard input is the terminal, and
-    nothing that is typed there is ever executed.
+    pipe is its descriptor 0 when it starts). The first line sent there never returns: it sources a file that
+    ends in a loop in C, `mapfile -C CALLBACK -c 1`, with the terminal as descriptor 0 for as long as it lasts.
+    For each byte that arrives on a second pipe (the bell), mapfile evaluates the callback, and the callback
+    loads the command's text from a memory file and evaluates it: at top level, outside of any function or
+    loop, in a shell that is interactive, and that returns to no prompt in between. While it sources a file,
+    bash's own `interactive` is 0: then it prints neither `exit` nor the number and pid of a job. So PS1,
+    PROMPT_COMMAND, PS0, TMOUT, history and `set -t` have nothing to act on, the command's standard input is
+    the terminal, and nothing that is typed there is ever executed.
 
-    Only SIGINT brings bash out of the loop, back to reading lines. There one line waits always, the prompt
-    line: it reports, and the daemon sends the loop again, and another prompt line.
+    Only SIGINT and `return` bring bash out of the loop, back to reading lines. There one line waits always, the
+    prompt line: it reports, and the daemon sends the loop again, and another prompt line.
 
     `mapfile` puts what it reads into an array. That array is DIRSTACK, with an index far beyond the stack's
     end: bash ignores such assignments to it (set_dirstack_element in builtins/pushd.def), so that nothing
@@ -22,9 +23,9 @@ How bash is driven
     ordinary array of that name.
 
 What a command can see of it
-    Nothing while it runs, but the EXIT trap (below) and what `declare -p __shelld` would show to a command
-    whose first line cannot be parsed. The descriptors of the driver (247 to 249 inside of the loop) are
-    closed around the command; bash keeps its own copies at 10 and above with close-on-exec.
+    Nothing while it runs, but the EXIT trap (below) and that it is in a sourced file (`${BASH_SOURCE[0]}`).
+    The descriptors of the driver (247 to 249 inside of the loop) are closed around the command; bash keeps its
+    own copies at 10 and above with close-on-exec.
 
 Reports
     A record is TAG NUL type NUL fields, each ended by NUL. The tag is random, NUL cannot occur in anything
@@ -55,13 +56,15 @@ _ARRAY: Final = "DIRSTACK"
 _BEYOND: Final = 1000000000
 _IDLE: Final = "idle"
 """What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
+_RETURNED: Final = "returned "
+"""What it begins with, and the status follows, where `return` has ended the loop, as it ends a sourced file."""
 _UNSET: Final = "\\unset -v __shelld"
 _NOTIFIES_IN_LISTS: Final = 503
 """From version 5.3 on an interactive bash says between the commands of a list which jobs have ended.
 
 So the callback lists them before anything else: then it does not say so of those that ended before the command.
 """
-_CALLBACK_BEGINS: Final = b" \\bu"
+_CALLBACK_BEGINS: Final = " \\bu"
 _NEEDED: Final = ". builtin eval exec jobs mapfile printf set test trap unset"
 """What the loop is made of: a command may have disabled it (`enable -n`) for those behind it."""
 _STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
@@ -95,7 +98,9 @@ class Report:
     loaded: bool = True
     """False where the command was not loaded: an interrupt came first."""
     prepared: bool = True
-    """False where the command's first line was not executed, as it could not be parsed."""
+    """False where the driver's line in front of the command was not executed, as an interrupt came first."""
+    returned: bool = False
+    """Whether the command has ended the loop by `return`, and no interrupt has."""
     flags: str = ""
     directory: str = ""
     previous_directory: str = ""
@@ -204,11 +209,14 @@ class ReportParser:
 
 def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -> Report:
     """Open a report. One about an interrupt that cut off another report keeps what that had said already."""
+    said = _decode(fields[1])
+    returned = said.startswith(_RETURNED)
     report = Report(
         kind,
-        status=int(fields[0]),
-        loaded=fields[1] not in (_IDLE.encode(), _CALLBACK_BEGINS),
-        prepared=not fields[1],
+        status=int(said.removeprefix(_RETURNED) if returned else fields[0]),
+        loaded=not said.startswith((_IDLE, _CALLBACK_BEGINS)),
+        returned=returned,
+        prepared=returned or not said,
         flags=fields[2].decode(),
         directory=_decode(fields[3]),
         previous_directory=_decode(fields[4]),
@@ -276,14 +284,7 @@ class Driver:
         return {
             paths.start: self._settle(),
             paths.restart: self._restart(),
-            paths.loop: (
-                "[[ ! -e /proc/$$/fd/246 ]] || \\exec 2>&246 246>&-\n"
-                f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n"
-                f"{{ {_ARRAY}[{_BEYOND - 1}]=; }} 2>|/dev/null\n"
-                f"__shelld={shlex.quote(self._callback())}\n"
-                f"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < {_NOTIFIES_IN_LISTS} ))"
-                ' || __shelld=" \\builtin jobs >&247 2>&1;$__shelld"\n'
-            ),
+            paths.loop: self._loop(private),
             paths.leave: (f"{_put_away_stderr('/dev/null')}\n\\builtin enable kill\n\\builtin kill -INT $$\n"),
             paths.prompt: f"{{ {self._report(ReportKind.PROMPT)}; }} {private}\n",
             paths.exit: self._exit(),
@@ -299,19 +300,17 @@ class Driver:
     def loop_lines(self) -> bytes:
         """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes).
 
-        What is redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0
-        before it loses the bell.
+        What comes behind the loop on its line is executed after `return`, and not after an interrupt.
         """
         paths = self._paths
         return (
-            f" \\builtin . {paths.loop}; \\builtin mapfile -d '' -O {_BEYOND} -c 1 -u 249 -C \"$__shelld\" {_ARRAY}"
-            f" 247<>/dev/null 248>|{paths.reports} 249<{paths.bell} 0<>{paths.terminal}\n"
-        ).encode() + self.prompt_line
+            f' \\builtin . {paths.loop}; {{ __shelld="{_RETURNED}$?"; }} >|/dev/null 2>&1\n'.encode() + self.prompt_line
+        )
 
     @property
     def prompt_line(self) -> bytes:
         """The line that reports that bash reads lines. Its own trace (`set -x`) must not appear."""
-        return f" {{ \\builtin . {self._paths.prompt}; }} 2>|/dev/null\n".encode()
+        return f" {{ \\builtin . {self._paths.prompt}; }} >|/dev/null 2>&1\n".encode()
 
     @property
     def repair_lines(self) -> bytes:
@@ -331,7 +330,7 @@ class Driver:
         return f" \\exec <{self._paths.boot}\n".encode()
 
     def command_text(self, command: str, carried: Carried, setup: Sequence[str] = ()) -> str:
-        """Return what bash evaluates: `command`, with what must be in force for it before, on its first line.
+        """Return what bash evaluates: `command`, with a line of what must be in force for it before.
 
         The order matters: `trap` and `set` reset `$?`, so the status comes behind them; but a DEBUG trap
         would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
@@ -352,7 +351,7 @@ class Driver:
         if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
             steps.append(f"{{ \\builtin . {self._paths.status} {carried.status} && \\builtin :; }} 2>|/dev/null")
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
-        return ";".join(steps) + (";\n" if "v" in carried.flags else "; ") + command
+        return ";".join(steps) + "\n" + command
 
     def carry(self, report: Report, before: Carried, command: str) -> Carried:
         """Return what the next command must find, after `command`, which `report` is about."""
@@ -396,11 +395,11 @@ class Driver:
         """Return the commands that report. The first three must not let a trap of the user write among them.
 
         The driver's variable is printed as far as it tells something: nothing when the command has unset
-        it, `idle` when no command was loaded, and the command's first word when its first line failed.
+        it, `idle` when no command was loaded, and the text's first word when an interrupt came before its first line.
         """
         tag = f"{self._tag}\\0"
         return (
-            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%.4s\0%s\0%s\0%s\0' """
+            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%.16s\0%s\0%s\0%s\0' """
             r""""$?" "${__shelld-}" "$-" "${PWD-}" "${OLDPWD-}" >&248; """
             rf"""\builtin trap -p {" ".join(_STATE_TRAPS)} >&248; """
             r"""\builtin trap - DEBUG ERR RETURN; \builtin set +xv; } >&247 2>&247; """
@@ -408,6 +407,27 @@ class Driver:
             rf"""{{ __shelld={_IDLE}; \builtin unset -v PROMPT_COMMAND PS0; """
             r"""\builtin printf -v PS1 %s '\[\]'; } 2>&247 || """
             rf"""\builtin :; \builtin printf '\0{tag}Z\0{kind}\0\0'; }} >&248"""
+        )
+
+    def _loop(self, private: str) -> str:
+        """The loop, a script to be sourced: bash's `interactive` is 0 in there, so it prints no words of its own.
+
+        What is redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0
+        before it loses the bell. mapfile's line has the number 0: then the lines of a command, which come behind one
+        of the driver's, are counted from 1. A LINENO that the user has made readonly cannot be set.
+        """
+        paths = self._paths
+        return (
+            "[[ ! -e /proc/$$/fd/246 ]] || \\exec 2>&246 246>&-\n"
+            f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n"
+            f"{{ {_ARRAY}[{_BEYOND - 1}]=; }} 2>|/dev/null\n"
+            f"__shelld=({shlex.quote(self._callback())} LINENO=0,)\n"
+            "[[ ${LINENO+${LINENO@a}} != *r* && ${LINENO+x} ]] || __shelld[1]=\n"
+            f"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < {_NOTIFIES_IN_LISTS} ))"
+            ' || __shelld[0]=" \\builtin jobs >&247 2>&1;${__shelld[0]}"\n'
+            f"\\builtin mapfile -d '' -O \"$(( ${{__shelld[1]}} {_BEYOND} ))\" -c 1 -u 249"
+            f' -C "${{__shelld[0]}}" {_ARRAY} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}'
+            f" 0<>{paths.terminal}\n"
         )
 
     def _callback(self) -> str:
@@ -425,11 +445,15 @@ class Driver:
         )
 
     def _settle(self) -> str:
-        """What makes a fresh bash ours: no history, no prompt (but PS1 is not empty: scripts look at it)."""
+        """What makes a fresh bash ours: no history, no prompt (but PS1 is not empty: scripts look at it).
+
+        execfail: a failing `exec` ends a shell whose `interactive` is 0, as it is in the loop.
+        """
         return (
             "\\builtin unset -v HISTFILE PROMPT_COMMAND PS0\n"
             "\\builtin history -d -1 2>|/dev/null\n"
             "\\builtin set +o history\n"
+            "\\builtin shopt -s execfail\n"
             "PS1='\\[\\]'\n"
             f"\\builtin trap -- {shlex.quote(self._exit_action)} EXIT\n"
         )

@@ -70,7 +70,7 @@ class Outcome:
     interrupted: bool = False
     """Whether an interrupt threw bash back to its prompt."""
     prepared: bool = True
-    """False where the first line could not be parsed, so that nothing was set up for the command either."""
+    """False where an interrupt came before anything was set up for the command."""
     death: Death | None = None
     damage: str | None = None
 
@@ -450,7 +450,7 @@ class Bash:
         return Outcome(
             status=None if damage else ended.status,
             restored=ended.kind is ReportKind.EXITED,
-            interrupted=ended.kind is ReportKind.PROMPT,
+            interrupted=ended.kind is ReportKind.PROMPT and not ended.returned,
             prepared=ended.prepared,
             damage=damage,
         )

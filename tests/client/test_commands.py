@@ -122,8 +122,8 @@ def test_a_command_that_waits_for_input_says_how_to_answer(daemon: RunningDaemon
     hint = process.stderr.readline()
     run_id = daemon.json("GET", "/status")["run"]["run_id"]
     assert hint.endswith(f"shelld-py attach {run_id}\n")
-    assert command(daemon.url, "attach", input="Ada\n").stdout == "Name? <Ada>\nexit\n"
-    assert process.communicate(timeout=10)[0] == "Name? <Ada>\nexit\n"
+    assert command(daemon.url, "attach", input="Ada\n").stdout == "Name? <Ada>\n"
+    assert process.communicate(timeout=10)[0] == "Name? <Ada>\n"
     assert process.returncode == 4
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_breaks_off_goes_on(daemon: RunningDaemon) -> None:
     with proxy(daemon.url, 900, 400, 500, 600) as broken:
         done = command(broken.url, "run", "for i in 1 2 3 4 5; do echo $i; sleep 0.03; done; exit 5")
         assert broken.connections > 3
-    assert (done.returncode, done.stdout) == (5, "1\n2\n3\n4\n5\nexit\n")
+    assert (done.returncode, done.stdout) == (5, "1\n2\n3\n4\n5\n")
 
 
 # --- attach -----------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_run_that_breaks_off_goes_on(daemon: RunningDaemon) -> None:
 def test_attach_sends_what_is_piped_in(daemon: RunningDaemon) -> None:
     daemon.start("cat; echo over; exit 6")
     done = command(daemon.url, "attach", input="one\ntwo")
-    assert (done.returncode, done.stdout, done.stderr) == (6, "one\ntwoover\nexit\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (6, "one\ntwoover\n", "")
 
 
 def test_attach_to_a_run_that_has_ended_shows_it(daemon: RunningDaemon) -> None:

@@ -32,10 +32,10 @@ def test_an_event_succeeds_with_the_members_of_the_tool(bench: Bench) -> None:
             "adapter_type": "shell",
             "request_id": "r1",
             "stdout": "a\n",
-            "stderr": "b\nexit\n",
+            "stderr": "b\n",
             "exit_code": 3,
             "original_stdout_size": 2,
-            "original_stderr_size": 7,
+            "original_stderr_size": 2,
         }
     }
 

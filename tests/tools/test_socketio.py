@@ -114,10 +114,10 @@ def test_a_request_is_queued_and_done(served: RunningDaemon, transport: str) -> 
                 "adapter_type": "shell",
                 "request_id": "r",
                 "stdout": "a\n",
-                "stderr": "exit\n",
+                "stderr": "",
                 "exit_code": 2,
                 "original_stdout_size": 2,
-                "original_stderr_size": 5,
+                "original_stderr_size": 0,
             },
         )
         assert client.told[0] == ("request_queued", {"adapter_type": "shell", "request_id": "r"})
