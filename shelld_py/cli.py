@@ -10,14 +10,24 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shelld_py.errors import ConfigError
-from shelld_py.loading import forget_key, load, process_environment
+from shelld_py.loading import Configuration, forget_key, load, process_environment
 from shelld_py.version import __version__
 
 _USAGE_ERROR = 2
 _HEALTH_TIMEOUT = 5.0
 _CLIENT_COMMANDS = ("run", "attach", "status", "kill")
+_ENVIRONMENT = """\
+environment of the daemon:
+  SHELLD_KEY              the key; without it, the first client's X-Shell-Key becomes it
+  SHELLD_CONFIG           the configuration, where --config does not say
+  SHELLD_SECTION__KEY     any setting: SHELLD_SERVER__PORT=9000
+environment of run, attach, status and kill:
+  SHELLD_URL              the daemon; http://127.0.0.1:8080 by default
+  SHELLD_KEY              its key
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,39 +36,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environ = process_environment()
     try:
         if options.command == "check-config":
-            return _check_config(options.file, environ)
+            return _check_config(options, environ)
         if options.command in _CLIENT_COMMANDS:
             from shelld_py.client.commands import perform
 
             return perform(options)
         if options.command == "health":
-            return _health(options.url or _own_url(options.config, environ))
-        return _serve(options.config, environ)
+            return _health(options.url or _own_url(options, environ))
+        return _serve(options, environ)
     except ConfigError as error:
         print(f"shelld-py: {error}".replace("\n", "\nshelld-py: "), file=sys.stderr)
         return _USAGE_ERROR
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="shelld-py", description="The daemon that gives an LLM agent its computer.")
+    parser = argparse.ArgumentParser(
+        prog="shelld-py",
+        description="The daemon that gives an LLM agent its computer.",
+        epilog=_ENVIRONMENT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"shelld-py {__version__}")
-    parser.add_argument("--config", metavar="FILE", help="the configuration (TOML); also SHELLD_CONFIG")
+    _add_settings(parser, {})
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve (the default)")
     health = commands.add_parser("health", help="ask a daemon whether it is alive; exit status 0 or 1")
     health.add_argument("--url", help="where it listens; by default as configured")
     for command in (serve, health):
-        command.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        _add_settings(command, {"default": argparse.SUPPRESS})
     check = commands.add_parser("check-config", help="check a configuration; exit status 0 or 2")
     check.add_argument("file", metavar="FILE")
+    check.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="as for serve")
     _add_client_commands(commands)
     return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
+    """Add what says with which settings to serve. A subcommand's own default would hide what stands before it."""
+    parser.add_argument("--config", metavar="FILE", help="the configuration (TOML); also SHELLD_CONFIG", **options)
+    parser.add_argument("--host", metavar="ADDRESS", help="where to listen: server.host", **options)
+    parser.add_argument("--port", metavar="PORT", help="where to listen: server.port; 0 takes a free one", **options)
+    parser.add_argument(
+        "--set", metavar="SECTION.KEY=VALUE", action="append", help="any setting; can be repeated", **options
+    )
 
 
 def _add_client_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the commands that speak to a daemon; here, so that their module is only imported when they are used."""
     run = commands.add_parser("run", help="run a command in the main shell; exit with its status")
-    run.add_argument("shell_command", metavar="COMMAND", help="one argument: quote it")
+    # PARSER: all that follows the first word belongs to the command, options as well.
+    run.add_argument(
+        "words", metavar="COMMAND", nargs=argparse.PARSER, help="a command line, or a program and its arguments"
+    )
     run.add_argument("--timeout", metavar="DURATION", help="how long to wait (30s, 5m); the command goes on after it")
     run.add_argument("--separate", action="store_true", help="standard error to standard error")
     attach = commands.add_parser("attach", help="follow the current run, and type into it; Ctrl-] detaches")
@@ -74,17 +103,24 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
         command.add_argument("--session", metavar="ID", help="a session instead of the main shell")
 
 
-def _serve(config: str | None, environ: Mapping[str, str]) -> int:
-    configuration = load(config, environ)
+def _configuration(options: argparse.Namespace, environ: Mapping[str, str]) -> Configuration:
+    named = {"server.host": options.host, "server.port": options.port}
+    assignments = [f"{name}={value}" for name, value in named.items() if value is not None]
+    return load(options.config, environ, [*(options.set or []), *assignments])
+
+
+def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    configuration = _configuration(options, environ)
     forget_key()
     from shelld_py.daemon import serve
 
     return serve(configuration, environ)
 
 
-def _check_config(file: str, environ: Mapping[str, str]) -> int:
-    load(file, environ)
-    print(f"{file}: ok")
+def _check_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    for warning in load(options.file, environ, options.set).warnings:
+        print(f"shelld-py: {warning}", file=sys.stderr)
+    print(f"{options.file}: ok")
     return 0
 
 
@@ -100,8 +136,8 @@ def _health(url: str) -> int:
         return 1
 
 
-def _own_url(config: str | None, environ: Mapping[str, str]) -> str:
+def _own_url(options: argparse.Namespace, environ: Mapping[str, str]) -> str:
     """Return where a daemon with this configuration listens."""
-    server = load(config, environ).settings.server
+    server = _configuration(options, environ).settings.server
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104
     return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"

@@ -5,8 +5,6 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 
 import asyncio
 import logging
-import shlex
-import shutil
 import time
 import uuid
 from collections.abc import Coroutine, Iterator, Mapping
@@ -25,6 +23,7 @@ from shelld_py.linux import oom
 from shelld_py.linux.orphans import Reaper
 from shelld_py.metadata import (
     Metadata,
+    check_shell,
     cpu_variables,
     operating_system,
     read_os_release,
@@ -140,7 +139,9 @@ class Computer:
         return self._context.directory
 
     def open(self) -> None:
-        """Take the data directory. Raises `ConfigError` when that is in use or cannot be had."""
+        """Take the data directory. Raises `ConfigError` when that, or the shell, cannot be had."""
+        environment = {**self._context.environment, **self.settings.shell.environment}
+        check_shell(self.settings.shell.command, environment)
         self.store.open()
         if not self.settings.files.backup_directory:
             own_directory(self._backups, self._logger)
@@ -151,10 +152,6 @@ class Computer:
 
     def _absences(self) -> Iterator[str]:
         """Say what the settings name and is not there. It may come yet, so it hinders nothing but its own use."""
-        program = shlex.split(self.settings.shell.command)[0]
-        path = {**self._context.environment, **self.settings.shell.environment}.get("PATH")
-        if not shutil.which(program, path=path):
-            yield f"shell.command: there is no program {program!r}; no shell can be started"
         for root in self.files.allowed_directories:
             if not Path(root).is_dir():
                 yield f"files.allowed_directories: there is no directory {root!r}"

@@ -114,7 +114,7 @@ def _switch(value: object) -> bool:
 def _mcp_switch(value: object) -> bool:
     wanted = _switch(value)
     if wanted and (problem := _missing_mcp()):
-        raise ValueError(f"{problem}: pip install 'shelld-py[mcp]'")
+        raise ValueError(f"{problem}: pip install '.[mcp]' in shelld-py's checkout")
     return wanted
 
 
@@ -229,6 +229,7 @@ class TimeoutSettings:
     session_idle: float = _setting(parse_duration, "30m")
     session_lifetime: float = _setting(parse_duration, "0")
     idle: float = _setting(parse_duration, "30m")
+    idle_counts_runs: bool = _setting(_switch, False)
     shutdown: float = _setting(_positive_duration, "30s")
     kill: float = _setting(parse_duration, "5s")
 

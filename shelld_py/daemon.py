@@ -10,6 +10,7 @@ import _thread
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import logging
 import os
 import resource
@@ -24,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
@@ -41,6 +43,8 @@ from shelld_py.linux.removal import remove_tree
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 from shelld_py.shells.data_directory import claim
+from shelld_py.units import format_duration
+from shelld_py.version import __version__
 
 _LAST_ANSWERS: Final = 2
 _LAST_WORDS: Final = 0.5
@@ -56,7 +60,7 @@ def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
         try:
             import_module("socketio")
         except ImportError as error:
-            hint = "pip install 'shelld-py[socketio]'"
+            hint = "pip install '.[socketio]' in shelld-py's checkout"
             raise ConfigError(f"server.socketio: python-socketio cannot be imported ({error}): {hint}") from None
     try:
         logger = set_up_logging(configuration.settings.logging)
@@ -77,8 +81,10 @@ class Daemon:
     def __init__(self, configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
         """Make it, in a running event loop. It heeds signals from here on, for it makes what has to be removed."""
         settings = configuration.settings
+        self._configuration = configuration
         self._settings = settings
         self._logger = logger
+        self._has_key = configuration.key is not None
         self._loop = asyncio.get_running_loop()
         self._stop_reason: asyncio.Future[str] = self._loop.create_future()
         self._stopping = False
@@ -97,7 +103,12 @@ class Daemon:
         )
         self._computer = Computer(settings, surroundings, logger)
         self._oom_score_adj = surroundings.oom_score_adj
-        self._idle = IdleTimer(settings.timeout.idle, self._idle_too_long)
+        self._idle = IdleTimer(
+            settings.timeout.idle,
+            self._idle_too_long,
+            on_notice=self._announce_idle_end,
+            busy=self._runs_count_and_go_on,
+        )
         self._application = Application(
             self._computer,
             KeyHolder(configuration.key),
@@ -127,7 +138,7 @@ class Daemon:
         serving = self._loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._logger.info("serving on %s", address)
+        self._say_hello(address)
         if self._settings.server.port == 0:
             sys.stdout.write(f"{address}\n")
             sys.stdout.flush()
@@ -157,6 +168,27 @@ class Daemon:
         await serving
         self._logger.info("stopped")
 
+    def _say_hello(self, address: str) -> None:
+        """Say what somebody who has just started it has to know: to copy on a terminal, else in one line of the log."""
+        idle = self._settings.timeout.idle
+        end = f"ends after {format_duration(idle)} without a request" if idle else "does not end by itself"
+        key = "the key is set" if self._has_key else "no key is set: the first X-Shell-Key becomes it"
+        if sys.stderr.isatty():
+            shown = '"$SHELLD_KEY"' if self._has_key else "my-secret"
+            sys.stderr.write(
+                f"shelld-py {__version__} serves on {address}; {key}\n"
+                f"it {end} (timeout.idle); Ctrl-C ends it, too\n"
+                f"try:  curl {address}/exec -H 'Accept: text/plain' -H X-Shell-Key:{shown} -d 'uname -a'\n"
+            )
+        if self._settings.logging.file or not sys.stderr.isatty():
+            self._logger.info("serving on %s (%s; %s)", address, key, end)
+        if not self._has_key and not _is_loopback(address):
+            self._logger.warning("whoever reaches %s first sets its key; SHELLD_KEY sets it beforehand", address)
+        if os.geteuid() == 0:
+            self._logger.warning("running as root: commands can do anything on this machine")
+        for warning in self._configuration.warnings:
+            self._logger.warning("%s", warning)
+
     def _take_signals(self) -> None:
         for number in _ENDING_SIGNALS:
             # nohup(1) has it ignored.
@@ -181,7 +213,13 @@ class Daemon:
             self._stop_reason.set_result(reason)
 
     def _idle_too_long(self) -> None:
-        self._stop(f"no request for {self._settings.timeout.idle:g}s (timeout.idle)")
+        self._stop(f"no request for {format_duration(self._settings.timeout.idle)} (timeout.idle)")
+
+    def _announce_idle_end(self, left: float) -> None:
+        self._logger.warning("ends in %s unless a request comes (timeout.idle)", format_duration(round(left)))
+
+    def _runs_count_and_go_on(self) -> bool:
+        return self._settings.timeout.idle_counts_runs and any(shell.run for shell in self._computer.shells())
 
     def _admit(self) -> None:
         if self._stopping:
@@ -246,6 +284,10 @@ def _raise_descriptor_limit() -> tuple[int, int]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     return before
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(urlsplit(address).hostname or "").is_loopback
 
 
 def _working_directory(settings: Settings) -> str:

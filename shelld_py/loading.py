@@ -7,7 +7,7 @@ file of the daemon that reads the process's environment. What settings there are
 import ctypes
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from shelld_py.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SHELLD_"
 
+_OTHER_VARIABLES = ("SHELLD_KEY", "SHELLD_CONFIG", "SHELLD_URL", "SHELLD_HOOK")
+"""Those of `SHELLD_` that are no settings."""
+
 _SECTIONS: dict[str, type[Any]] = {item.name: item.type for item in dataclasses.fields(Settings)}  # type: ignore[misc]
 
 
@@ -28,10 +31,14 @@ class Configuration:
 
     settings: Settings
     key: str | None = field(default=None, repr=False)
+    warnings: tuple[str, ...] = ()
+    """What was passed over though it may have been meant, a line for each."""
 
 
-def load(file: str | None, environ: Mapping[str, str]) -> Configuration:
-    """Return the configuration from `file` (or `SHELLD_CONFIG`, or none) and `environ`.
+def load(file: str | None, environ: Mapping[str, str], assignments: Sequence[str] = ()) -> Configuration:
+    """Return the configuration from `file` (or `SHELLD_CONFIG`, or none), `environ`, and `assignments`.
+
+    Assignments are `SECTION.KEY=VALUE`; they go before the environment, and that before the file.
 
     Raises `ConfigError`, whose message has a line for each problem found.
     """
@@ -40,12 +47,18 @@ def load(file: str | None, environ: Mapping[str, str]) -> Configuration:
     document = _read_toml(file) if file else {}
     tables = dict(_checked_tables(document, file or "", problems))
     for name, value in _overrides(environ):
-        _apply_override(tables, name, value, problems)
+        _apply_override(tables, name, name.removeprefix(ENVIRONMENT_PREFIX).split("__", 2), value, problems)
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or "." not in name:
+            problems.append(f"--set {assignment}: must be SECTION.KEY=VALUE, such as server.port=9000")
+        else:
+            _apply_override(tables, f"--set {name}", name.split(".", 2), value, problems)
     settings = Settings(**{section: _build(section, table, problems) for section, table in tables.items()})
     key = None if problems else _preset_key(tables["server"].get("key_file"), environ, problems)
     if problems:
         raise ConfigError("\n".join(problems))
-    return Configuration(settings, key)
+    return Configuration(settings, key, tuple(_meaningless(environ)))
 
 
 def process_environment() -> dict[str, str]:
@@ -115,9 +128,30 @@ def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, environ[name]
 
 
-def _apply_override(tables: dict[str, dict[str, _Source]], name: str, value: str, problems: list[str]) -> None:
-    """Put the environment variable `name` over what the file says."""
-    section, key, *rest = name.removeprefix(ENVIRONMENT_PREFIX).split("__", 2)
+def _meaningless(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each variable that looks like one of ours and is none."""
+    settings = {
+        _variable(section, item.name): item.name
+        for section, kind in _SECTIONS.items()
+        for item in dataclasses.fields(kind)
+    }
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" not in name and name not in _OTHER_VARIABLES:
+            wanted = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            near = [variable for variable, key in settings.items() if key == wanted]
+            hint = did_you_mean(name, near or [*settings, *_OTHER_VARIABLES])
+            yield f"the variable {name} means nothing here{hint}"
+
+
+def _variable(section: str, key: str) -> str:
+    return f"{ENVIRONMENT_PREFIX}{section.upper()}__{key.upper()}"
+
+
+def _apply_override(
+    tables: dict[str, dict[str, _Source]], name: str, path: list[str], value: str, problems: list[str]
+) -> None:
+    """Put `value`, which is called `name` in messages, over what the tables have at `path`: section, key, part."""
+    section, key, *rest = path
     section, key = section.lower(), key.lower()
     if section not in _SECTIONS:
         problems.append(f"{name}: no such section{did_you_mean(section, _SECTIONS)}; there are: {', '.join(_SECTIONS)}")
@@ -131,7 +165,7 @@ def _apply_override(tables: dict[str, dict[str, _Source]], name: str, value: str
         tables[section][key] = (merged, name)
     elif rest:
         problems.append(
-            f"{name}: {section}.{key} has no parts; write {ENVIRONMENT_PREFIX}{section.upper()}__{key.upper()}"
+            f"{name}: {section}.{key} has no parts; write {_variable(section, key)} or --set {section}.{key}="
         )
     else:
         tables[section][key] = (_override_value(value), name)

@@ -11,16 +11,21 @@ import platform
 import pwd
 import re
 import shlex
+import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from shelld_py import models
 from shelld_py.config import LimitSettings, TimeoutSettings
+from shelld_py.errors import ConfigError
 from shelld_py.linux import cgroup_paths
 
 _MEBIBYTE: Final = 1024 * 1024
 _VERSION_TIMEOUT: Final = 5.0
+_OLDEST_BASH: Final = (4, 4)
+_TELL_VERSION: Final = 'printf %s "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"'
 _QUOTA_WORDS: Final = 2
 _ESCAPED: Final = re.compile(r"\\([$`])")
 """What os-release(5) escapes in double quotes and `shlex` leaves escaped."""
@@ -76,6 +81,30 @@ async def shell_version(command: str) -> str:
     output = done.stdout
     first = output.decode("utf-8", "replace").partition("\n")[0].strip()
     return f"{name} {first}".strip()
+
+
+def check_shell(command: str, environment: Mapping[str, str]) -> None:
+    """Raise `ConfigError` unless `command` (`shell.command`) starts a bash that is new enough."""
+    words = shlex.split(command)
+    if not shutil.which(words[0], path=environment.get("PATH")):
+        raise ConfigError(f"shell.command: there is no program {words[0]!r}")
+    try:
+        done = subprocess.run(
+            [*words, "-c", _TELL_VERSION],
+            env={name: value for name, value in environment.items() if name != "BASH_ENV"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"shell.command: {command!r} cannot be asked for its version: {error}") from None
+    version = re.fullmatch(rb"(\d{1,4}) (\d{1,4})", done.stdout)
+    if not version:
+        raise ConfigError(f"shell.command: {command!r} is no bash; it must be bash 4.4 or newer")
+    if (int(version[1]), int(version[2])) < _OLDEST_BASH:
+        found = done.stdout.decode().replace(" ", ".")
+        raise ConfigError(f"shell.command: {command!r} is bash {found}; it must be bash 4.4 or newer")
 
 
 def user_name() -> str:

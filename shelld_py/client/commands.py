@@ -11,6 +11,7 @@ the daemon refuses or cannot be reached, or the command has no exit status.
 import argparse
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 import time
@@ -126,7 +127,7 @@ class _Run:
         shell = client if options.session is None else client.sessions.use(options.session)
         self._started = True
         events = shell.stream(
-            options.shell_command,
+            command_line(options.words),
             run_id=self._run_id,
             timeout=options.timeout,
             streams="separate" if options.separate else "merged",
@@ -172,6 +173,12 @@ class _Run:
                 self._task.cancel()
         except ShelldError as error:
             complain(error.detail)
+
+
+def command_line(words: list[str]) -> str:
+    """Return what bash is given for the `words` of our command line: a single one as it is, several each quoted."""
+    words = words[1:] if words[0] == "--" else words
+    return words[0] if len(words) == 1 else shlex.join(words)
 
 
 _WAYS_BACK: Final = "See `shelld-py attach`, `shelld-py kill`."

@@ -7,6 +7,7 @@ again. The drivers add the I/O. The client's one reader of the environment: `SHE
 import os
 import re
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -133,6 +134,8 @@ def _reason(error: BaseException) -> str:
     reason = str(error) or type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLCertVerificationError):
+            return "no TLS is spoken there: try http:// in place of https://"
         if isinstance(cause, socket.gaierror):
             reason = cause.strerror or reason
         elif isinstance(cause, OSError) and cause.errno:

@@ -8,6 +8,10 @@ the next request. So the parser is begun anew, with the same request without the
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_TLS_HANDSHAKE = b"\x16\x03"
+"""How a TLS connection begins: a handshake record of version 3 (RFC 8446, 5.1)."""
+_TLS = "This port speaks HTTP without TLS: use http://, not https://."
+
 
 class Connection(HttpToolsProtocol):
     """One connection of a client."""
@@ -23,8 +27,9 @@ class Connection(HttpToolsProtocol):
             elif self._should_upgrade():
                 self.handle_websocket_upgrade()
         except httptools.HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
-            self.send_400_response("Invalid HTTP request received.")
+            said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
+            self.logger.warning(said)
+            self.send_400_response(said)
 
     def on_headers_complete(self) -> None:
         """Begin with the request, unless it makes an offer: it comes once more."""

@@ -21,7 +21,7 @@ def test_the_form_of_the_contract(start_daemon: Callable[..., RunningDaemon], tm
     daemon = start_daemon(shell__command=str(program))
     answers = [daemon.json("GET", "/metadata") for _ in range(5)]
     assert all(answer == answers[0] for answer in answers)
-    assert (tmp_path / "calls").read_text() == "--version\n"
+    assert (tmp_path / "calls").read_text().splitlines().count("--version") == 1
     found = answers[0]
     assert list(found) == MEMBERS
     assert found["operating_system"] == platform.freedesktop_os_release()["PRETTY_NAME"]

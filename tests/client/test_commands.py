@@ -69,6 +69,14 @@ def test_run_starts_the_shell_and_exits_as_the_command_does(start_daemon: Any) -
     assert command(daemon.url, "run", "echo $name").stdout == "kept\n"
 
 
+def test_words_of_the_command_line(daemon: RunningDaemon) -> None:
+    """A program and its arguments are handed on as they are, options too; one argument is a command line."""
+    words = ["printf", "<%s>", "-n", "a b", "$HOME", "--timeout", ""]
+    assert command(daemon.url, "run", *words).stdout == "<-n><a b><$HOME><--timeout><>"
+    assert command(daemon.url, "run", "--timeout", "1m", "--", *words).stdout == "<-n><a b><$HOME><--timeout><>"
+    assert command(daemon.url, "run", "echo a | tr a b").stdout == "b\n"
+
+
 @pytest.mark.parametrize(("text", "status"), [("sh -c 'kill -TERM $$'", 143), ("kill -9 $$", 137)])
 def test_exit_statuses_of_run(daemon: RunningDaemon, text: str, status: int) -> None:
     assert command(daemon.url, "run", text).returncode == status
@@ -321,7 +329,6 @@ def test_no_key(daemon: RunningDaemon) -> None:
     "arguments",
     [
         ["run"],
-        ["run", "echo", "unquoted"],
         ["run", "--timeout", "soon", "true"],
         ["status", "--url", "nonsense"],
         ["attach", "--nonsense"],

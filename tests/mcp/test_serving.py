@@ -88,7 +88,7 @@ def test_without_the_extra_the_setting_says_what_to_install(tmp_path: Path, inst
     environ = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": os.environ["PATH"]}
     command = [sys.executable, "-S", "-m", "shelld_py", "check-config", str(file)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert done.stderr == f"shelld-py: {file}: server.mcp: {said}: pip install 'shelld-py[mcp]'\n"
+    assert done.stderr == f"shelld-py: {file}: server.mcp: {said}: pip install '.[mcp]' in shelld-py's checkout\n"
     assert done.returncode == 2
 
 
@@ -170,7 +170,7 @@ def test_an_open_session_does_not_keep_the_daemon(start_daemon: Callable[..., Ru
             assert await asyncio.to_thread(daemon.process.wait, 10) == 0
 
     asyncio.run(body())
-    assert "no request for 0.8s" in daemon.log.read_text()
+    assert "no request for 800ms" in daemon.log.read_text()
 
 
 def test_nothing_wakes_up_when_all_has_been_answered(speaker: RunningDaemon) -> None:

@@ -379,4 +379,4 @@ def test_the_setting_needs_the_extra(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "shelld_py"], env=environ, capture_output=True, text=True, timeout=20)
     assert done.returncode == 2
     assert "server.socketio: python-socketio cannot be imported (not here)" in done.stderr
-    assert "pip install 'shelld-py[socketio]'" in done.stderr
+    assert "pip install '.[socketio]' in shelld-py's checkout" in done.stderr

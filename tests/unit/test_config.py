@@ -50,6 +50,7 @@ KEYS = [
     ("timeout", "session_idle", 1800.0, "true", '"-5m"', (DURATION, DURATION)),
     ("timeout", "session_lifetime", 0.0, "{}", "inf", (DURATION, "between 0 and ten years")),
     ("timeout", "idle", 1800.0, "true", '"1d"', (DURATION, DURATION)),
+    ("timeout", "idle_counts_runs", False, "1", '"yes"', ("must be true or false",) * 2),
     ("timeout", "shutdown", 30.0, "true", '"0s"', (DURATION, "must be longer than 0")),
     ("timeout", "kill", 5.0, "true", "nan", (DURATION, "between 0 and ten years")),
     ("limits", "cpu_percent", 0.0, '"half"', "-1", (NUMBER, NUMBER)),

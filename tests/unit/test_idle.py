@@ -1,127 +1,132 @@
-"""The idle timer: when it calls, and when it must not."""
+"""The idle timer: when it calls, and when it must not. The clock is the test's."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
 
-from shelld_py.idle import IdleTimer
+from shelld_py.idle import NOTICE, IdleTimer
 
 
-def with_timer(timeout: float, test: Callable[[IdleTimer, list[float]], Awaitable[None]]) -> None:
-    """Run `test` with a timer and the times of its calls."""
+class Time:
+    """A clock that stands still, and a timer that goes by it."""
 
-    async def body() -> None:
-        calls: list[float] = []
-        timer = IdleTimer(timeout, lambda: calls.append(time.monotonic()))
-        async with asyncio.timeout(10):
-            await test(timer, calls)
-        timer.stop()
+    def __init__(self, timeout: float) -> None:
+        self.now = 1000.0
+        self.busy = False
+        self.ended: list[float] = []
+        self.notices: list[tuple[float, float]] = []
+        self.looks = 0
+        self.timer = IdleTimer(
+            timeout,
+            lambda: self.ended.append(self.now),
+            on_notice=lambda left: self.notices.append((self.now, left)),
+            busy=lambda: self.busy,
+            clock=lambda: self.now,
+        )
+        self._next = self._look()
 
-    asyncio.run(body())
+    def _look(self) -> float:
+        self.looks += 1
+        delay = self.timer.look()
+        return self.now + delay if delay else float("inf")
 
-
-async def until(condition: Callable[[], object]) -> None:
-    """Return when `condition` is true; the time is bounded by the test's own."""
-    while not condition():
-        await asyncio.sleep(0.005)
+    def passes(self, seconds: float) -> None:
+        """Let time pass, with the looks that the timer asks for."""
+        end = self.now + seconds
+        while self._next <= end:
+            self.now = self._next
+            self._next = self._look()
+        self.now = end
 
 
 def test_it_calls_when_no_request_came() -> None:
-    """Once, and not before its time."""
-
-    async def test(timer: IdleTimer, calls: list[float]) -> None:
-        begin = time.monotonic()
-        timer.start()
-        await until(lambda: calls)
-        assert calls[0] - begin >= 0.099
-        await asyncio.sleep(0.15)
-        assert len(calls) == 1
-
-    with_timer(0.1, test)
+    """Once, at its time and not before."""
+    time = Time(100)
+    time.passes(99.9)
+    assert time.ended == []
+    time.passes(1000)
+    assert time.ended == [1100.0]
 
 
-def test_it_does_not_call_while_a_request_is_in_progress() -> None:
-    """However long that takes; the time counts from its end."""
-
-    async def test(timer: IdleTimer, calls: list[float]) -> None:
-        timer.start()
-        timer.begin()
-        timer.begin()
-        timer.end()
-        await asyncio.sleep(0.25)
-        assert not calls
-        assert timer.idle == 0
-        timer.end()
-        end = time.monotonic()
-        await until(lambda: calls)
-        assert calls[0] - end >= 0.099
-
-    with_timer(0.1, test)
+def test_a_request_in_progress_keeps_it() -> None:
+    """However long it takes; the time counts from the end of the last one."""
+    time = Time(100)
+    time.timer.begin()
+    time.timer.begin()
+    time.passes(150)
+    time.timer.end()
+    time.passes(500)
+    assert (time.ended, time.timer.idle) == ([], 0)
+    time.timer.end()
+    time.passes(99)
+    assert (time.ended, time.timer.idle) == ([], 99)
+    time.passes(100)
+    assert time.ended == [1750.0]
 
 
 def test_every_request_begins_the_time_again() -> None:
-    """Requests that come often enough keep it from calling."""
-
-    async def test(timer: IdleTimer, calls: list[float]) -> None:
-        timer.start()
-        end = 0.0
-        for _ in range(20):
-            timer.begin()
-            timer.end()
-            end = time.monotonic()
-            await asyncio.sleep(0.02)
-        await until(lambda: calls)
-        assert calls[0] - end >= 0.199
-
-    with_timer(0.2, test)
+    """Requests that come often enough keep it from calling, and cost it hardly a look."""
+    time = Time(100)
+    for _ in range(20):
+        time.timer.begin()
+        time.timer.end()
+        time.passes(60)
+    assert time.ended == []
+    assert time.looks < 30
+    time.passes(100)
+    assert time.ended == [1000.0 + 19 * 60 + 100]
 
 
-def test_it_tells_the_time_since_the_last_request() -> None:
-    """Zero while one is in progress."""
+def test_the_end_is_announced() -> None:
+    """Once for each time of rest, `NOTICE` before its end, with what is left."""
+    time = Time(1800)
+    time.passes(1600)
+    assert time.notices == [(1000 + 1800 - NOTICE, NOTICE)]
+    time.timer.begin()
+    time.timer.end()
+    time.passes(1799)
+    assert len(time.notices) == 2
+    assert time.notices[1] == (2600 + 1800 - NOTICE, NOTICE)
+    time.passes(2)
+    assert time.ended == [2600 + 1800]
 
-    async def test(timer: IdleTimer, calls: list[float]) -> None:
-        timer.start()
-        await until(lambda: timer.idle >= 0.2)
-        timer.begin()
-        assert timer.idle == 0
-        timer.end()
-        assert timer.idle < 0.2
-        await until(lambda: timer.idle >= 0.2)
 
-    with_timer(60, test)
+def test_a_short_time_is_not_announced() -> None:
+    """Where the whole time is no longer than the notice, the first line of the log has said it."""
+    time = Time(NOTICE)
+    time.passes(2 * NOTICE)
+    assert (time.notices, len(time.ended)) == ([], 1)
+
+
+def test_what_goes_on_without_a_request_keeps_it() -> None:
+    """Where runs count, the time begins when they have ended, or up to a minute later."""
+    time = Time(600)
+    time.passes(200)
+    time.busy = True
+    time.passes(10_000)
+    assert time.ended == time.notices == []
+    time.busy = False
+    time.passes(599)
+    assert time.ended == []
+    time.passes(62)
+    assert len(time.ended) == 1
 
 
 def test_zero_is_never() -> None:
     """And a timer that was stopped does not call either."""
+    never, stopped = Time(0), Time(10)
+    never.passes(1_000_000)
+    stopped.timer.stop()
+    stopped.passes(1_000_000)
+    assert never.ended == stopped.ended == []
 
-    async def never(timer: IdleTimer, calls: list[float]) -> None:
-        timer.start()
-        await asyncio.sleep(0.1)
-        assert not calls
 
-    async def stopped(timer: IdleTimer, calls: list[float]) -> None:
+def test_it_calls_by_the_event_loop() -> None:
+    """`start` has it look by itself."""
+
+    async def body() -> None:
+        called = asyncio.Event()
+        timer = IdleTimer(0.05, called.set)
         timer.start()
+        await asyncio.wait_for(called.wait(), 60)
         timer.stop()
-        timer.begin()
-        timer.end()
-        await asyncio.sleep(0.1)
-        assert not calls
 
-    with_timer(0, never)
-    with_timer(0.02, stopped)
-
-
-def test_it_rests_meanwhile() -> None:
-    """A period has one wake-up of the loop, whatever the number of requests."""
-
-    async def test(timer: IdleTimer, calls: list[float]) -> None:
-        timer.start()
-        for _ in range(1000):
-            timer.begin()
-            timer.end()
-        before = time.process_time()
-        await until(lambda: calls)
-        assert time.process_time() - before < 1
-        assert len(calls) == 1
-
-    with_timer(0.1, test)
+    asyncio.run(body())
