@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -122,8 +122,6 @@ class Computer:
         self._shell_version: str | None = None
         self._one_shots: dict[str, Shell] = {}
         self._starting = asyncio.Lock()
-        self.resetting = False
-        """Whether it is being made new: nothing else may be asked of it meanwhile."""
         self._closing: set[asyncio.Task[Any]] = set()
         self._ending_shells = False
         """Whether all shells are being ended: one that was starting meanwhile ends, too."""
@@ -253,17 +251,22 @@ class Computer:
         if shell is self.main:
             await self._hooks.run(HookName.RECYCLE)
 
-    async def reset(self) -> None:
-        """Make all new for the next client: no shells, no runs."""
-        self.resetting = True
+    async def reset(self, end_requests: Callable[[], Awaitable[None]]) -> None:
+        """Make all new for the next client: no shells, no runs. Nothing else may be asked of it meanwhile.
+
+        `end_requests` is called when the shells have ended, and those are ended that requests have started meanwhile.
+        """
+        reason = "The daemon was recycled for the next client."
         try:
-            await self._end_shells("The daemon was recycled for the next client.")
+            await self._end_shells(reason)
+            await end_requests()
+            await self._end_shells(reason)
             self.main = Shell(MAIN, self._context)
             self.store.clear()
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:
-            self.resetting = self._ending_shells = False
+            self._ending_shells = False
 
     async def end(self) -> None:
         """End every shell and run the last hook."""

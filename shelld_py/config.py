@@ -20,6 +20,8 @@ KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 """What a key may be: 1 to 256 visible ASCII characters."""
 
 Kind = Callable[[object], Any]
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+|null")
 _LARGEST_NUMBER = 2.0**62
 
 
@@ -160,6 +162,20 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _host_names(value: object) -> tuple[str, ...]:
+    for name in (names := _strings(value)):
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(f'must be names without scheme and port such as ["box.example", "10.0.0.7"], not {name!r}')
+    return tuple(name.lower() for name in names)
+
+
+def _origins(value: object) -> tuple[str, ...]:
+    for origin in (origins := _strings(value)):
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f'must be origins such as ["https://box.example:8443"], not {origin!r}')
+    return tuple(origin.lower() for origin in origins)
+
+
 def _extensions(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.lower().lstrip(".") for item in _strings(value)))
 
@@ -187,8 +203,12 @@ class ServerSettings:
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_integer(0, 65535), 8080)
     key_file: str = _setting(_text, "")
+    hosts: tuple[str, ...] = _setting(_host_names, ())
+    origins: tuple[str, ...] = _setting(_origins, ())
     data_directory: str = _setting(_text, "")
     max_body: int = _setting(parse_size, "16MiB")
+    header_timeout: float = _setting(_positive_duration, "10s")
+    body_timeout: float = _setting(_positive_duration, "30s")
     socketio: bool = _setting(_switch, False)
     mcp: bool = _setting(_mcp_switch, False)
 

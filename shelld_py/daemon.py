@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -32,7 +33,7 @@ import uvloop
 
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
-from shelld_py.errors import ConfigError, ShuttingDown
+from shelld_py.errors import ConfigError
 from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
@@ -52,6 +53,7 @@ _LAST_WORDS: Final = 0.5
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 _IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Their default action would end the process and leave all behind."""
+_ENDING: Final = "The daemon is shutting down."
 
 
 def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
@@ -87,7 +89,6 @@ class Daemon:
         self._has_key = configuration.key is not None
         self._loop = asyncio.get_running_loop()
         self._stop_reason: asyncio.Future[str] = self._loop.create_future()
-        self._stopping = False
         self._watched = False
         working_directory = _working_directory(settings)
         self._take_signals()
@@ -114,7 +115,6 @@ class Daemon:
             KeyHolder(configuration.key),
             self._idle,
             logger=logger,
-            admit=self._admit,
             shut_down=lambda: self._stop("a request"),
         )
 
@@ -206,7 +206,7 @@ class Daemon:
         self._loop.call_soon_threadsafe(self._logger.info, "%s means nothing here", signal.Signals(number).name)
 
     def _stop(self, reason: str) -> None:
-        self._stopping = True
+        self._application.admission.close(_ENDING)
         self._start_watchdog()
         if not self._stop_reason.done():
             self._logger.info("shutting down: %s", reason)
@@ -220,10 +220,6 @@ class Daemon:
 
     def _runs_count_and_go_on(self) -> bool:
         return self._settings.timeout.idle_counts_runs and any(shell.run for shell in self._computer.shells())
-
-    def _admit(self) -> None:
-        if self._stopping:
-            raise ShuttingDown("The daemon is shutting down.")
 
     def _start_watchdog(self) -> None:
         """From now on the process has `timeout.shutdown` to end; nobody calls that off.
@@ -307,12 +303,11 @@ def _server_config(application: Application, settings: ServerSettings) -> uvicor
         lifespan="off",
         ws="wsproto" if settings.socketio else "none",
         ws_max_size=settings.max_body,
-        http=Connection,
+        http=partial(Connection, settings),  # type: ignore[arg-type]
         loop="none",
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
 

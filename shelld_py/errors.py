@@ -41,6 +41,20 @@ class KeyMismatch(ShelldError):
     code = "key_mismatch"
 
 
+class HostRefused(ShelldError):
+    """The header Host names none of the hosts that the daemon answers to."""
+
+    status = 403
+    code = "host_not_allowed"
+
+
+class OriginRefused(ShelldError):
+    """The request was made by a page of another web site."""
+
+    status = 403
+    code = "origin_not_allowed"
+
+
 class NotFound(ShelldError):
     """No such path."""
 
@@ -84,6 +98,13 @@ class BodyTooLarge(ShelldError):
 
     status = 413
     code = "body_too_large"
+
+
+class BodyTimeout(ShelldError):
+    """Nothing of the request's body came for `server.body_timeout`."""
+
+    status = 408
+    code = "body_timeout"
 
 
 class Conflict(ShelldError):

@@ -56,7 +56,6 @@ def application(directory: Path) -> Application:
         KeyHolder(None),
         IdleTimer(0, lambda: None),
         logger=logger,
-        admit=lambda: None,
         shut_down=lambda: None,
     )
 

@@ -1,30 +1,37 @@
-"""The HTTP application: every endpoint in one table, and what each request passes on its way there.
+"""The HTTP application: every endpoint in one table, and the way of a request to it.
 
-    RequestLog > Activity > KeyLock > BodyLimit > AnswerRepeats > router > endpoint
+    admission > repeats > route > endpoint
 
-A request that one of them refuses goes no further. An error raised anywhere is answered by RequestLog.
+A request that one of them refuses goes no further. An error raised anywhere below is answered here, and the log gets
+one line for each request.
 """
 
-import contextlib
+import asyncio
 import logging
+import re
+import secrets
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.routing import Match, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
-from shelld_py.errors import NotFound, ShelldError, ShuttingDown
+from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
 from shelld_py.http import daemon, files, runs, shells, tools
+from shelld_py.http.admission import Admission, Admitted
 from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Services
-from shelld_py.http.keylock import KeyHolder, KeyLock, checked_key
-from shelld_py.http.middleware import Activity, BodyLimit, RequestLog
+from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.repeats import AnswerRepeats, Repeats
-from shelld_py.http.requests import Form
+from shelld_py.http.requests import Form, header_fields, requested_form
 from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 SOCKET_PATH: Final = "/socket.io/"
 MCP_PATH: Final = "/mcp"
 
+_SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
     *shells.ENDPOINTS, *runs.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *daemon.ENDPOINTS,
@@ -49,6 +58,43 @@ def starts_run(path: str) -> bool:
     return path in ("/run", "/exec") or (path.startswith("/sessions/") and path.endswith("/run"))
 
 
+class RouteTable:
+    """Finds the endpoint of a request: one without parameters in its path by that path, any other by its pattern."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = routes
+        self._router = Router(routes, redirect_slashes=False, default=_no_route)
+        exact = [(method, route) for route in routes if not route.param_convertors for method in route.methods or ()]
+        self._exact = {(method, route.path): route for method, route in exact}
+
+    def exists(self, scope: Scope) -> bool:
+        """Whether there is an endpoint with the method and path of a request."""
+        known = (scope["method"], scope["path"]) in self._exact
+        return known or any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request. Raises `NotFound`, `MethodNotAllowed`, and what the endpoint raises."""
+        route = self._exact.get((scope["method"], scope["path"]))
+        if route is None:
+            await self._search(scope, receive, send)
+        elif isinstance(route.endpoint, partial):
+            scope["path_params"] = {}
+            response = await route.endpoint(HttpRequest(scope, receive))
+            await response(scope, receive, send)
+        else:
+            await route.app(scope, receive, send)
+
+    async def _search(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._router(scope, receive, send)
+        except HTTPException:
+            routes = [route for route in self._routes if route.matches(scope)[0] is not Match.NONE]
+            allowed = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+            raise MethodNotAllowed(
+                f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed
+            ) from None
+
+
 class Application:
     """The ASGI application for one computer and one key."""
 
@@ -59,26 +105,21 @@ class Application:
         idle: IdleTimer,
         *,
         logger: logging.Logger,
-        admit: Callable[[], None],
         shut_down: Callable[[], None],
     ) -> None:
-        """`admit` is called for each request with the right key and may refuse it; `shut_down` ends the daemon."""
+        """`shut_down` ends the daemon."""
         self._computer = computer
-        self._idle = idle
         self._keys = keys
         self._logger = logger
-        self._admit = admit
-        repeats = Repeats(time.monotonic)
-
-        def reset() -> None:
-            keys.forget()
-            repeats.clear()
-            if self._socket_events:
-                self._socket_events.drop_clients()
-            if self._mcp:
-                self._mcp.end_sessions()
-
-        services = Services(computer, repeats, idle, reset, shut_down, ENDPOINTS)
+        self._repeats = Repeats(time.monotonic)
+        self.admission = Admission(
+            keys,
+            idle,
+            computer.settings.server,
+            exists=self._exists,
+            continues=self._continues,
+        )
+        services = Services(computer, self._repeats, idle, self._recycle, shut_down, ENDPOINTS)
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
         self.routes = [
@@ -89,52 +130,123 @@ class Application:
             self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
         if self._mcp:
             self.routes.append(Route(MCP_PATH, self._mcp, methods=METHODS))
-        app: ASGIApp = Router(self.routes, redirect_slashes=False)
-        app = AnswerRepeats(app, repeats=repeats, starts_run=starts_run)
-        app = BodyLimit(app, limit=computer.settings.server.max_body)
-        app = KeyLock(app, holder=keys, routes=self.routes, public=PUBLIC_PATHS, continues=self._continues)
-        app = Activity(app, begin=self._begin, end=idle.end)
-        self._app = RequestLog(app, logger=logger, text_paths=TEXT_PATHS)
+        self._table = RouteTable(self.routes)
+        self._repeating = AnswerRepeats(self._table, repeats=self._repeats, starts_run=starts_run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection scope. `app` in the scope makes the router raise rather than answer."""
+        """Serve a request, or a WebSocket for as long as it is connected."""
         scope["app"] = self
         if scope["type"] == "websocket":
             await self._serve_websocket(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        else:
+            await self._serve_request(scope, receive, send)
 
     async def aclose(self) -> None:
-        """Part with the clients that are connected for longer than a request."""
+        """End what is still being asked for, after the last answers; nobody is let in any more."""
+        if self._socket_events:
+            self._socket_events.drop_clients()
+        await self._end_requests()
         if self._socket_events:
             await self._socket_events.aclose()
-        if self._mcp:
-            await self._mcp.aclose()
+
+    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        fields = header_fields(scope)
+        given = fields.get(b"x-request-id")
+        request_id = given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        admitted: Admitted | None = None
+        error: ShelldError | None = None
+        try:
+            app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
+            if scope["path"] in PUBLIC_PATHS and scope["method"] in ("GET", "HEAD"):
+                if scope["path"] != "/health":
+                    self.admission.check_site(scope)
+                await app(scope, receive, send_with_id)
+            else:
+                admitted = self.admission.admit(scope, receive)
+                await app(scope, admitted.receive, send_with_id)
+        except asyncio.CancelledError:
+            if admitted is None or admitted.ended is None:
+                raise
+            admitted.task.uncancel()
+            error = ShuttingDown(admitted.ended)
+        except ShelldError as refusal:
+            error = refusal
+        except ClientDisconnect:
+            error = InvalidRequest("The connection ended before the body did.")
+        except Exception:
+            self._logger.exception("request %s: a fault of the daemon", request_id.decode())
+            error = ShelldError(f"A fault of the daemon; its log names request {request_id.decode()}.")
+        try:
+            if error and not status:
+                default = Form.TEXT if scope["path"] in TEXT_PATHS else Form.JSON
+                as_text = requested_form(scope, default) is Form.TEXT
+                await problem_response(error, as_text=as_text)(scope, receive, send_with_id)
+        finally:
+            if admitted:
+                self.admission.release(admitted)
+            if self._logger.isEnabledFor(logging.INFO):
+                milliseconds = 1000 * (time.perf_counter() - started)
+                what = (scope["method"], quote(scope["path"]), status, milliseconds)
+                self._logger.info("%s %s %d %.1f ms", *what, extra={"request_id": request_id.decode()})
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a WebSocket, which is open for Socket.IO alone, if its handshake has the key.
+        """Serve a WebSocket, which is open for Socket.IO alone, if its handshake is let in.
 
         As long as it is connected it counts as a request. A refusal is an answer to the handshake.
         """
         try:
-            known = self._continues(scope)
-            key = b"" if known else checked_key(scope, self._keys)
+            admitted = self.admission.admit(scope, receive)
             if self._socket_events is None or scope["path"] != SOCKET_PATH:
+                self.admission.release(admitted)
                 raise NotFound(f"There is no path {scope['path']} for a WebSocket.")
-            if not known:
-                self._keys.lock(key)
-            self._begin()
         except ShelldError as error:
             self._logger.info("WEBSOCKET %s %d", quote(scope["path"]), error.status)
             await problem_response(error, as_text=False)(scope, receive, send)
             return
         self._logger.info("WEBSOCKET %s connected", SOCKET_PATH)
         try:
-            with contextlib.suppress(ShuttingDown):
-                await self._socket_events(scope, receive, send)
+            await self._socket_events(scope, receive, send)
+        except asyncio.CancelledError:
+            if admitted.ended is None:
+                raise
+            admitted.task.uncancel()
         finally:
-            self._idle.end()
+            self.admission.release(admitted)
             self._logger.info("WEBSOCKET %s disconnected", SOCKET_PATH)
+
+    async def _recycle(self) -> None:
+        """Make all new for the next client. What was admitted before is over when the key is forgotten."""
+        with self.admission.closed(_NEXT_CLIENT):
+            await self.admission.refuse_bodies()
+            if self._socket_events:
+                self._socket_events.drop_clients()
+            await self._computer.reset(self._end_requests)
+            self._repeats.clear()
+            self._keys.forget()
+
+    async def _end_requests(self) -> None:
+        """End all that was asked for with the present key."""
+        await self.admission.end_requests()
+        if self._socket_events:
+            await self._socket_events.end_work()
+        if self._mcp:
+            await self._mcp.end_sessions()
+
+    def _exists(self, scope: Scope) -> bool:
+        if scope["type"] == "websocket":
+            return self._socket_events is not None and scope["path"] == SOCKET_PATH
+        return self._table.exists(scope)
 
     def _continues(self, scope: Scope) -> bool:
         """Return whether a request belongs to a connection of Socket.IO that was opened with the key."""
@@ -147,13 +259,16 @@ class Application:
         return SocketEvents(
             lambda: services.toolbox,
             logger=self._logger,
-            begin=self._begin,
-            end=self._idle.end,
+            begin=self.admission.begin,
+            end=self.admission.end,
             max_message=self._computer.settings.server.max_body,
         )
 
-    def _begin(self) -> None:
-        if self._computer.resetting:
-            raise ShuttingDown("The daemon is being made new for the next client.")
-        self._admit()
-        self._idle.begin()
+
+async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise NotFound(f"There is no path {scope['path']}.")
+
+
+@lru_cache(maxsize=1)
+def _http_date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()

@@ -1,54 +1,330 @@
-"""A connection as uvicorn serves it, but one that declines offers of another protocol and goes on in HTTP/1.1.
+"""A connection of a client: uvicorn's, with stricter rules for what stands between requests.
 
-Some clients offer HTTP/2 with what they ask for (`Upgrade: h2c`: Java's own, `curl --http2`). A server may ignore that
-(RFC 9110, 7.8), but the parser stops behind the header of such a request, and its body would be lost, or be read as
-the next request. So the parser is begun anew, with the same request without the offer.
+- A server may ignore an offer of another protocol (`Upgrade: h2c`: Java's own client, `curl --http2`; RFC 9110, 7.8),
+  but the parser stops behind the header of such a request, and its body would be lost, or be read as the next
+  request. So the parser is begun anew, with the same request without the offer.
+- Trailer fields are no headers (RFC 9110, 6.5.1): they are dropped.
+- A refused request whose body has not come is answered without reading it, and the connection ends.
+- The head of an answer of known length goes out together with its body, as one write.
+
+Knows nothing of keys and endpoints.
 """
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import asyncio
+import re
+import urllib.parse
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
 
-_TLS_HANDSHAKE = b"\x16\x03"
+import httptools
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from shelld_py.config import ServerSettings
+from shelld_py.errors import BodyTimeout
+
+_REFUSED: Final = 400
+"""The least status of a refusal."""
+_SMALL_BODY: Final = 65536
+"""Bytes of a body that nobody has read and that are passed over to keep the connection: what http.client and httpx
+send in a packet after the head is mostly smaller."""
+_FAREWELL: Final = 2.0
+"""Seconds for which a connection that is over still reads. Closing it at once would make the kernel answer what the
+client goes on sending with a reset, and that can take from it the answer that it has not read yet (RFC 9112, 9.6)."""
+_KEEP_ALIVE: Final = 75.0
+"""Seconds for which a connection is kept for the next request: longer than the 60 s of common proxies, so that it is
+they who close it."""
+_LARGEST_HEAD: Final = 65536
+"""Bytes of a head that comes in several pieces: what h11 and most proxies take at most."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
 """How a TLS connection begins: a handshake record of version 3 (RFC 8446, 5.1)."""
-_TLS = "This port speaks HTTP without TLS: use http://, not https://."
+_TLS: Final = "This port speaks HTTP without TLS: use http://, not https://."
+_FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BODILESS: Final = frozenset({204, 304})
+
+
+class Exchange(RequestResponseCycle):
+    """One request and its answer."""
+
+    head: bytes = b""
+    """That of the answer, as long as it has not been written."""
+    body_timeout: float = 0.0
+    """Seconds for which a body that has begun may stand still."""
+    overdue = False
+
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        """Have the application serve the request. It answers all errors itself: what it leaves open is cut off."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        finally:
+            self.on_response = lambda: None
+            if not self.response_complete:
+                self.transport.close()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Take the next part of the answer."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self.head = self._head(message["status"], list(message.get("headers", ())))
+            if self.chunked_encoding:  # the first part of a stream may be long in coming
+                self.transport.write(self.head)
+                self.head = b""
+        elif message["type"] == "http.response.body":
+            self._write(message.get("body", b""), more=message.get("more_body", False))
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next part of the body. Raises `BodyTimeout` where none comes."""
+        if self.more_body and not self.message_event.is_set() and not self.response_complete:
+            timer = asyncio.get_running_loop().call_later(self.body_timeout, self._body_is_overdue)
+            try:
+                message = await super().receive()
+            finally:
+                timer.cancel()
+            if self.overdue:
+                raise BodyTimeout(f"Nothing of the body came for {self.body_timeout:g}s (server.body_timeout).")
+            return message
+        return await super().receive()
+
+    def _body_is_overdue(self) -> None:
+        self.overdue = True
+        self.message_event.set()
+
+    def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the head of the answer, and note what it says of the body."""
+        lines = [b"%b: %b" % header for header in headers]
+        if _FORBIDDEN.search(b"".join(lines)):
+            raise RuntimeError("a header of the answer has characters that no header can have")
+        for name, value in headers:
+            if name == b"content-length":
+                self.chunked_encoding = False
+                self.expected_content_length = int(value)
+        if self.more_body and (status >= _REFUSED or not self._small()):
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines.append(b"connection: close")
+        if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in _BODILESS:
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked")
+        return STATUS_LINE[status] + b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _write(self, body: bytes, *, more: bool) -> None:
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self.chunked_encoding:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (self.expected_content_length and not more):
+                raise RuntimeError("the body of the answer is not as long as its Content-Length says")
+        head, self.head = self.head, b""
+        if head or body:
+            self.transport.write(head + body)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            self.on_response()
+
+    def _small(self) -> bool:
+        """Whether the rest of the body is so small that it can be passed over."""
+        declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
+        return declared.isdigit() and int(declared) <= _SMALL_BODY
 
 
 class Connection(HttpToolsProtocol):
     """One connection of a client."""
 
+    cycle: Exchange
+
+    def __init__(self, settings: ServerSettings, **options: Any) -> None:
+        """`options` are those of uvicorn."""
+        super().__init__(**options)
+        self._settings = settings
+        self._deadline: float | None = None
+        """When the connection ends unless something happens before. None while a request is being served."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Looks at the deadline. It is not moved with it, which would cost each request two timers."""
+        self._head_size = 0
+        """Bytes of a head that is not complete."""
+        self._in_head = False
+        self._in_trailers = False
+        self._over = False
+        """Whether nothing of what comes is looked at any more."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._end_in(self._settings.header_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget what was awaited."""
+        super().connection_lost(exc)
+        if self._timer:
+            self._timer.cancel()
+        self._over = True
+
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
-        self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            if self._declines():
-                self._go_on(data[offer.args[0] :])
-            elif self._should_upgrade():
-                self.handle_websocket_upgrade()
-        except httptools.HttpParserError:
-            said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
-            self.logger.warning(said)
-            self.send_400_response(said)
+        if self._in_head:
+            self._head_size += len(data)
+        rest = memoryview(data)
+        while rest and not self._over:
+            try:
+                self.parser.feed_data(rest)
+                break
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                if self._declines():
+                    self._take_without_offer()
+                elif self._should_upgrade():
+                    self._forget_timer()
+                    self.handle_websocket_upgrade()
+                    break
+            except httptools.HttpParserError:
+                said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
+                self.logger.warning(said)
+                self._give_up(HTTPStatus.BAD_REQUEST, said)
+        if self._in_head and not self._over:
+            if self._head_size > _LARGEST_HEAD:
+                self._give_up(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
+            elif not self._head_size and not self._serving():
+                self._end_in(self._settings.header_timeout)
+
+    def on_message_begin(self) -> None:
+        """Begin with a request."""
+        self._in_head = True
+        self._in_trailers = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        if not self._in_trailers:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin with the request, unless it makes an offer: it comes once more."""
-        if not self._declines():
-            super().on_headers_complete()
+        """Serve the request, unless it makes an offer: it comes once more."""
+        self._in_head = False
+        self._in_trailers = True
+        self._head_size = 0
+        self._deadline = None
+        if self._declines():
+            return
+        version = self.parser.get_http_version()
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["http_version"] = version
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
+        self.scope["raw_path"] = url.path
+        self.scope["query_string"] = url.query or b""
+        waiting = self._serving()
+        self.cycle = exchange = Exchange(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        exchange.body_timeout = self._settings.body_timeout
+        exchange.on_response = partial(self._answered, exchange)
+        if waiting:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((exchange, self.app))
+        else:
+            self._start_asgi_task(exchange, self.app)
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        if not self._declines():
-            super().on_message_complete()
+        if self._declines():
+            return
+        super().on_message_complete()
+        if self.cycle is not None and self.cycle.response_complete:
+            self._end_in(_KEEP_ALIVE)
+
+    def _answered(self, exchange: Exchange) -> None:
+        """Go on with the next request, or end the connection."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if not exchange.keep_alive:
+            self._end(exchange)
+        elif self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif exchange.more_body:
+            self._end_in(self._settings.body_timeout)
+        else:
+            self._end_in(self._settings.header_timeout if self._in_head else _KEEP_ALIVE)
+
+    def _end(self, exchange: Exchange | None = None) -> None:
+        """End the connection behind what has been written."""
+        self._over = True
+        self.pipeline.clear()
+        if exchange and not exchange.more_body:
+            self.transport.close()
+        else:
+            self.transport.write_eof()
+            self._end_in(_FAREWELL)
+
+    def _give_up(self, status: HTTPStatus, reason: str) -> None:
+        """Answer what is no request, unless an answer to one is under way, and end the connection."""
+        if self._serving():
+            self._over = True
+            self.cycle.keep_alive = False
+            return
+        body = reason.encode()
+        head = b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n\r\n" + body)
+        self._end()
+
+    def _serving(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _end_in(self, seconds: float) -> None:
+        """End the connection in so many seconds, unless it is needed again before."""
+        self._deadline = when = self.loop.time() + seconds
+        if self._timer is None or self._timer.when() > when:
+            self._forget_timer()
+            self._timer = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        remaining = self._deadline - self.loop.time()
+        if remaining > 0:
+            self._timer = self.loop.call_later(remaining, self._look)
+        elif self._in_head and not self._over:
+            self._give_up(HTTPStatus.REQUEST_TIMEOUT, "The head of the request was not complete in time.")
+        else:
+            self.transport.abort()
+
+    def _forget_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
     def _declines(self) -> bool:
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
 
-    def _go_on(self, rest: bytes) -> None:
-        """Parse the request without its offer, then the `rest`: its body and what follows."""
+    def _take_without_offer(self) -> None:
+        """Begin the parser anew, with the request without its offer. Its body and what follows is to be fed next."""
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")

@@ -30,8 +30,7 @@ async def _metadata(call: Call[Query, None]) -> Metadata:
 async def _shutdown(call: Call[ShutdownQuery, None]) -> ShutdownAnswer:
     """End the daemon, or make it new for the next client."""
     if call.query.recycle:
-        await call.computer.reset()
-        call.services.reset()
+        await call.services.recycle()
         return ShutdownAnswer(state="available")
     call.services.shut_down()
     return ShutdownAnswer(state="shutting down")

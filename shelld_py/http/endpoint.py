@@ -82,12 +82,12 @@ class Answer:
 
 @dataclass
 class Services:
-    """What handlers work on. `reset` makes all new for the next client, `shut_down` ends the daemon."""
+    """What handlers work on. `recycle` makes all new for the next client, `shut_down` ends the daemon."""
 
     computer: Computer
     repeats: Repeats
     idle: IdleTimer
-    reset: Callable[[], None]
+    recycle: Callable[[], Awaitable[None]]
     shut_down: Callable[[], None]
     endpoints: "tuple[Endpoint, ...]"
 

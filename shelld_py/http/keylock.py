@@ -1,15 +1,12 @@
 """The key: who may speak to the daemon.
 
 The first request with a key to an existing endpoint locks the daemon to that key, unless one was set in
-advance. A request is compared in constant time, and none that is refused goes any further: no handler, no
-lock, no idle timer.
+advance. Keys are compared in constant time.
 """
 
 import hmac
-from collections.abc import Callable, Sequence
 
-from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from shelld_py.config import KEY_PATTERN
 from shelld_py.errors import KeyMismatch, KeyRequired
@@ -41,45 +38,6 @@ class KeyHolder:
     def forget(self) -> None:
         """Unlock, for the next client; a key that was set in advance stays."""
         self._key = self._preset
-
-
-class KeyLock:
-    """Lets requests with the right key pass."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        holder: KeyHolder,
-        routes: Sequence[BaseRoute],
-        public: frozenset[str],
-        continues: Callable[[Scope], bool],
-    ) -> None:
-        """`routes` are the endpoints that there are, `public` the paths that can be read without a key.
-
-        `continues` tells whether a request without a key goes on with what one with the key has begun.
-        """
-        self._app = app
-        self._holder = holder
-        self._routes = routes
-        self._public = public
-        self._continues = continues
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the key of an HTTP request."""
-        if scope["path"] in self._public and scope["method"] in ("GET", "HEAD"):
-            await self._app(scope, receive, send)
-            return
-        try:
-            key = checked_key(scope, self._holder)
-        except KeyRequired:
-            if not self._continues(scope):
-                raise
-        else:
-            if not self._holder.locked and any(route.matches(scope)[0] is Match.FULL for route in self._routes):
-                self._holder.lock(key)
-        scope["state"]["admitted"]()
-        await self._app(scope, receive, send)
 
 
 def checked_key(scope: Scope, holder: KeyHolder) -> bytes:

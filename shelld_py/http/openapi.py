@@ -14,13 +14,16 @@ import msgspec
 
 from shelld_py import errors
 from shelld_py.errors import (
+    BodyTimeout,
     BodyTooLarge,
+    HostRefused,
     IdempotencyMismatch,
     InvalidRequest,
     KeyMismatch,
     KeyRequired,
     MethodNotAllowed,
     NotFound,
+    OriginRefused,
     ShelldError,
     ShuttingDown,
 )
@@ -34,7 +37,7 @@ Document = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/"
 _PATH_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
-_WITH_KEY: Final = (KeyRequired, KeyMismatch, ShuttingDown)
+_WITH_KEY: Final = (KeyRequired, KeyMismatch, HostRefused, OriginRefused, BodyTimeout, ShuttingDown)
 _POST_HEADER: Final = Header(
     name="Idempotency-Key",
     meaning="The same key with the same request is not done again.",

@@ -84,10 +84,17 @@ _MEDIA_TYPES = {
 }
 
 
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers of a request by name (lower case), of equal ones the first. Made once for each request."""
+    fields: dict[bytes, bytes] | None = scope.get("fields")
+    if fields is None:
+        fields = scope["fields"] = dict(reversed(scope["headers"]))
+    return fields
+
+
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header called `name` (lower case), or None."""
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    return next((value for key, value in headers if key == name), None)
+    return header_fields(scope).get(name)
 
 
 def requested_form(scope: Scope, default: Form) -> Form:

@@ -29,7 +29,6 @@ from shelld_py.errors import (
     RequestCancelled,
     RequestNotFound,
     ShelldError,
-    ShuttingDown,
     TooManyRequests,
 )
 from shelld_py.tools.catalogue import Toolbox
@@ -38,8 +37,6 @@ from shelld_py.tools.tool import CallContext
 
 _MOST_WAITING: Final = 100
 _GENERATION: Final = "shelld_py.generation"
-_FAREWELL: Final = 0.2
-"""Seconds that a connection has to end by itself when all clients are sent away: a poll does not notice."""
 _CONTEXT: Final = CallContext(interrupt_on_cancel=True)
 
 Admission = Callable[[], None]
@@ -74,8 +71,9 @@ class SocketEvents:
         self._end = end
         self._clients: dict[str, _Client] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._generation = asyncio.get_running_loop().create_future()
-        """What connections carry that were opened since clients were last sent away; done when they are again."""
+        self._working: set[asyncio.Task[dict[str, Any]]] = set()
+        self._generation = object()
+        """What connections carry that were opened since clients were last sent away."""
         quiet = logger.getChild("socketio")
         quiet.setLevel(logging.ERROR)  # what is more talkative shows commands and output
         self._server = socketio.AsyncServer(
@@ -92,19 +90,9 @@ class SocketEvents:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or a WebSocket, that has been let through."""
-        generation = scope[_GENERATION] = self._generation
-        serving = asyncio.get_running_loop().create_task(self._server.handle_request(scope, receive, send))
+        scope[_GENERATION] = self._generation
         try:
-            await asyncio.wait({serving, generation}, return_when=asyncio.FIRST_COMPLETED)
-            if generation.done():
-                await asyncio.wait({serving}, timeout=_FAREWELL)
-        finally:
-            serving.cancel()
-            await asyncio.wait({serving})
-        if serving.cancelled():
-            raise ShuttingDown("The daemon has sent all clients away.")
-        try:
-            serving.result()
+            await self._server.handle_request(scope, receive, send)
         except KeyError:
             raise NotFound("There is no such connection of Socket.IO, or it is closed.") from None
 
@@ -115,8 +103,7 @@ class SocketEvents:
 
     def drop_clients(self) -> None:
         """Send all clients away: nothing that they ask for from now on is done."""
-        self._generation.set_result(None)
-        self._generation = asyncio.get_running_loop().create_future()
+        self._generation = object()
         for client in self._clients.values():
             self._leave(client)
         self._clients.clear()
@@ -125,9 +112,16 @@ class SocketEvents:
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
+    async def end_work(self) -> None:
+        """End what clients have asked for and is still being done."""
+        working = set(self._working)
+        for task in working:
+            task.cancel()
+        if working:
+            await asyncio.wait(working)
+
     async def aclose(self) -> None:
-        """Send all clients away, and end what Socket.IO has going on."""
-        self.drop_clients()
+        """End what Socket.IO itself has going on, after the clients."""
         if self._leaving:
             await asyncio.wait(set(self._leaving))
         await self._server.shutdown()
@@ -212,6 +206,8 @@ class SocketEvents:
         """Do one request; return the event that tells what has become of it."""
         task = asyncio.get_running_loop().create_task(self._perform(event))
         client.current = (event.request_id, task)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         await asyncio.wait({task})
         if task.cancelled():
             error: ShelldError = RequestCancelled("The request was cancelled.")

@@ -8,9 +8,9 @@ daemon from being idle (streamable HTTP lets a server refuse it with 405).
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 METHODS: Final = ("POST", "DELETE")
 
-_LAST_ANSWERS: Final = 2.0
-"""Seconds for calls that are still being answered when all is over."""
-
 
 class McpEndpoint:
     """The ASGI application at /mcp."""
@@ -37,35 +34,20 @@ class McpEndpoint:
         self._toolbox = toolbox
         self._logger = logger
         self._opening: asyncio.Task[_Sessions] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        self._requests: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        request = asyncio.current_task()
-        assert request is not None
-        self._requests.add(request)
-        try:
-            sessions = await self._opened()
-            await sessions.manager.handle_request(scope, receive, send)
-        finally:
-            self._requests.discard(request)
+        sessions = await self._opened()
+        manager = await sessions.begin()
+        await manager.handle_request(scope, receive, send)
 
-    def end_sessions(self) -> None:
-        """End all sessions: who comes next begins anew."""
+    async def end_sessions(self) -> None:
+        """End all sessions, and the calls that are still being done: who comes next begins anew."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            ending = asyncio.get_running_loop().create_task(_end(opening))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-
-    async def aclose(self) -> None:
-        """End all sessions, after the last answers; no new request comes."""
-        if self._requests:
-            await asyncio.wait(self._requests, timeout=_LAST_ANSWERS)
-        self.end_sessions()
-        if self._ending:
-            await asyncio.wait(set(self._ending))
+            await asyncio.wait({opening})
+            if not _failed(opening):
+                await opening.result().end()
 
     async def _opened(self) -> "_Sessions":
         """Return the sessions, begun if need be."""
@@ -86,37 +68,30 @@ class _Sessions:
     They live in a task of their own, since the SDK's task group has to be left by the task that has entered it.
     """
 
-    def __init__(self, manager: "StreamableHTTPSessionManager") -> None:
-        self.manager = manager
-        self._begun = asyncio.Event()
-        self._over = asyncio.Event()
-        self._life: asyncio.Task[None] | None = None
-
-    async def begin(self) -> None:
-        """Make requests possible. Raises what hinders it."""
+    def __init__(self, running: "AbstractAsyncContextManager[StreamableHTTPSessionManager]") -> None:
         loop = asyncio.get_running_loop()
+        self._running = running
+        self._begun: asyncio.Future[StreamableHTTPSessionManager] = loop.create_future()
+        self._over = asyncio.Event()
         self._life = loop.create_task(self._live())
-        begun = loop.create_task(self._begun.wait())
-        await asyncio.wait({self._life, begun}, return_when=asyncio.FIRST_COMPLETED)
+
+    async def begin(self) -> "StreamableHTTPSessionManager":
+        """Return what serves requests. Raises what hinders it."""
+        waits: set[asyncio.Future[Any]] = {self._life, self._begun}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if self._life.done():
-            begun.cancel()
-            await self._life
+            self._life.result()
+        return self._begun.result()
 
     async def end(self) -> None:
         """End every session, and what it still does."""
         self._over.set()
-        if self._life is not None:
-            await self._life
+        await self._life
 
     async def _live(self) -> None:
-        async with self.manager.run():
-            self._begun.set()
+        async with self._running as manager:
+            self._begun.set_result(manager)
             await self._over.wait()
-
-
-async def _end(opening: "asyncio.Task[_Sessions]") -> None:
-    with contextlib.suppress(Exception):
-        await (await opening).end()
 
 
 def _failed(task: "asyncio.Task[_Sessions]") -> bool:

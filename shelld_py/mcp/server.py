@@ -1,13 +1,14 @@
 """The catalogue of tools as a server of MCP, on the SDK's low-level server.
 
 It serves both generations of the protocol: the one with a handshake and sessions (2024-11-05 to 2025-11-25), and the
-one in which each request stands alone (2026-07-28). The only file that imports the SDK; see mcp.py for when.
+one in which each request stands alone (2026-07-28). The only file that imports the SDK; see endpoint.py for when.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
@@ -54,11 +55,13 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 Context = ServerRequestContext[Any, Any]
 
 
-def session_manager(computer: Computer, toolbox: Toolbox, logger: logging.Logger) -> StreamableHTTPSessionManager:
-    """Return what answers requests at /mcp.
+@asynccontextmanager
+async def session_manager(
+    computer: Computer, toolbox: Toolbox, logger: logging.Logger
+) -> AsyncIterator[StreamableHTTPSessionManager]:
+    """What answers requests at /mcp, for as long as this lasts; then every call is over.
 
-    The SDK's checks of the headers Host and Origin are off: the names under which a container is reached vary, and a
-    page in a browser that does not know the key gets nowhere, whatever name it was loaded from.
+    The SDK's checks of the headers Host and Origin are off: the daemon has checked them before.
     """
     tools = _Tools(computer, toolbox, logger)
     server = Server(
@@ -73,12 +76,15 @@ def session_manager(computer: Computer, toolbox: Toolbox, logger: logging.Logger
     )
     server.middleware.clear()
     _let_no_stream_poll()
-    return StreamableHTTPSessionManager(
+    manager = StreamableHTTPSessionManager(
         server,
         max_request_body_size=max(1, computer.settings.server.max_body),
         session_idle_timeout=_SESSION_IDLE,
         max_sessions=_MOST_SESSIONS,
     )
+    async with manager.run():
+        yield manager
+    await tools.settled()
 
 
 class _Tools:
@@ -126,6 +132,11 @@ class _Tools:
         except Exception:
             self._logger.exception("MCP: a fault of the daemon in the tool %s", params.name)
             return _refusal(ShelldError("A fault of the daemon; its log says which."))
+
+    async def settled(self) -> None:
+        """Return when no call is being done any more."""
+        if self._interrupted:
+            await asyncio.wait(set(self._interrupted))
 
     def _settled(self, call: "asyncio.Task[Outcome]") -> None:
         """Take note of the end of a call that nobody waits for any more."""

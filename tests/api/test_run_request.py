@@ -484,7 +484,7 @@ def test_first_run_of_a_gated_command(daemon: RunningDaemon, gate: Gate) -> None
 def test_offer_of_http2(daemon: RunningDaemon, apart: bool) -> None:
     """A client that offers HTTP/2 is answered in HTTP/1.1: its body is read, and so are the requests after it."""
     host, port = urlsplit(daemon.url).netloc.split(":")
-    head = f"POST /run HTTP/1.1\r\nHost: x\r\nX-Shell-Key: {KEY}\r\nContent-Length: 7\r\n"
+    head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nX-Shell-Key: {KEY}\r\nContent-Length: 7\r\n"
     offer = head + "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
     last = head + "Connection: close\r\n\r\necho $X"
     with socket.create_connection((host, int(port)), timeout=10) as connection:

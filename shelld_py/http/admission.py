@@ -1,0 +1,227 @@
+"""Who is let in, decided from the head of a request alone, and what has been let in and is still going on.
+
+A request is refused for its host or origin first, then for its key; what is refused reaches no handler, locks nothing,
+does not touch the idle timer, and its body is not read. A request belongs to the key that it was admitted with: when
+the key is forgotten, all that was admitted before ends (`end_requests`). Knows no endpoint.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from starlette.types import Message, Receive, Scope
+
+from shelld_py.config import ServerSettings
+from shelld_py.errors import BodyTooLarge, HostRefused, KeyRequired, OriginRefused, ShuttingDown
+from shelld_py.http.keylock import KeyHolder, checked_key
+from shelld_py.http.requests import header
+from shelld_py.idle import IdleTimer
+from shelld_py.units import format_size
+
+_LAST_ANSWERS: Final = 1.0
+"""Seconds for requests whose runs have just ended to be answered before they are cancelled: rendering a large output
+takes some 100 ms. Only clients that do not read, and polls for nothing, use it up."""
+_LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+
+class Admitted:
+    """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
+
+    __slots__ = ("_limit", "_receive", "_received", "_whole", "ended", "task", "waits_for_body")
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.ended: str | None = None
+        self.waits_for_body = False
+        self._receive = receive
+        self._limit = limit
+        self._received = 0
+        self._whole = False
+
+    async def receive(self) -> Message:
+        """Return the next message of the server. Raises `BodyTooLarge` as soon as the body exceeds the limit."""
+        self.waits_for_body = not self._whole
+        message = await self._receive()
+        self.waits_for_body = False
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._limit:
+                raise too_large(self._limit)
+            self._whole = not message.get("more_body")
+        return message
+
+
+class Admission:
+    """Lets requests in, and ends them."""
+
+    def __init__(
+        self,
+        keys: KeyHolder,
+        idle: IdleTimer,
+        settings: ServerSettings,
+        *,
+        exists: Callable[[Scope], bool],
+        continues: Callable[[Scope], bool],
+    ) -> None:
+        """`exists` tells whether there is an endpoint for a request: one without does not lock.
+
+        `continues` tells whether a request without a key goes on with what one with the key has begun.
+        """
+        self._keys = keys
+        self._idle = idle
+        self.check_site = Sites(settings).check
+        self._limit = settings.max_body
+        self._exists = exists
+        self._continues = continues
+        self._closed: str | None = None
+        self._admitted: set[Admitted] = set()
+
+    def admit(self, scope: Scope, receive: Receive) -> Admitted:
+        """Let a request in that needs a key; `release` it when it is over.
+
+        Raises `HostRefused`, `OriginRefused`, `KeyRequired`, `KeyMismatch`, `ShuttingDown`, `BodyTooLarge`.
+        """
+        self.check_site(scope)
+        try:
+            key = checked_key(scope, self._keys)
+        except KeyRequired:
+            if not self._continues(scope):
+                raise
+        else:
+            if not self._keys.locked and self._exists(scope):
+                self._keys.lock(key)
+        self.begin()
+        admitted = Admitted(receive, self._limit)
+        self._admitted.add(admitted)
+        declared = header(scope, b"content-length")
+        if declared is not None and declared.isdigit() and int(declared) > self._limit:
+            self.release(admitted)
+            raise too_large(self._limit)
+        return admitted
+
+    def release(self, admitted: Admitted) -> None:
+        """A request that was let in is over."""
+        self._admitted.discard(admitted)
+        self.end()
+
+    def begin(self) -> None:
+        """Count something that a client has asked for, for the idle timer. Raises `ShuttingDown`."""
+        if self._closed:
+            raise ShuttingDown(self._closed)
+        self._idle.begin()
+
+    def end(self) -> None:
+        """What was counted by `begin` is over."""
+        self._idle.end()
+
+    def close(self, reason: str) -> None:
+        """Let nobody in from now on."""
+        self._closed = reason
+
+    @contextmanager
+    def closed(self, reason: str) -> Iterator[None]:
+        """Let nobody in for as long as this lasts. Raises `ShuttingDown` where nobody is let in already."""
+        if self._closed:
+            raise ShuttingDown(self._closed)
+        self._closed = reason
+        try:
+            yield
+        finally:
+            if self._closed is reason:
+                self._closed = None
+
+    async def refuse_bodies(self) -> None:
+        """End all requests whose body has not come yet: nothing of them is to be carried out."""
+        await self._end(lambda admitted: admitted.waits_for_body, patience=0.0)
+
+    async def end_requests(self) -> None:
+        """End all requests but the one that asks for it. Returns when they are over, threads included."""
+        await self._end(lambda _: True, patience=_LAST_ANSWERS)
+
+    async def _end(self, which: Callable[[Admitted], bool], patience: float) -> None:
+        own = asyncio.current_task()
+        ending = [admitted for admitted in self._admitted if which(admitted) and admitted.task is not own]
+        tasks = {admitted.task for admitted in ending}
+        if tasks and patience:
+            _, tasks = await asyncio.wait(tasks, timeout=patience)
+        for admitted in ending:
+            admitted.ended = self._closed or "The request was ended."
+        while tasks:
+            # Once more each second: the first one may be spent on a send to a client that does not read.
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=1.0)
+
+
+class Sites:
+    """Which names the daemon answers to, and from which web sites.
+
+    A web page can make its own name point to 127.0.0.1 (DNS rebinding), and is then of the same origin as the daemon
+    for the browser. It cannot choose the header Host, which has that name.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        own = (*_LOOPBACK_HOSTS, _bracketed(settings.host)) if _is_loopback(settings.host) else ()
+        listed = (*own, *settings.hosts) if own or settings.hosts else ()
+        self._hosts = frozenset(listed)
+        self._origins = frozenset(settings.origins)
+        self._known: tuple[bytes | None, bytes | None] | None = None
+
+    def check(self, scope: Scope) -> None:
+        """Raises `HostRefused`, `OriginRefused`."""
+        host, origin = header(scope, b"host"), header(scope, b"origin")
+        if (host, origin) == self._known:
+            return
+        name = (host or b"").decode("latin-1").strip().lower()
+        if self._hosts and _without_port(name) not in self._hosts:
+            raise HostRefused(
+                f"This daemon is not reached as {_without_port(name)!r}, but as one of "
+                f"{', '.join(sorted(self._hosts))}. The setting server.hosts adds others."
+            )
+        if origin is not None:
+            site = origin.decode("latin-1").strip().lower()
+            if site not in self._origins and not _same_host(site, name):
+                raise OriginRefused(
+                    f"Pages of {site!r} may not speak to this daemon. The setting server.origins lists those that may."
+                )
+        self._known = (host, origin)  # most clients send the same ones each time
+
+
+def too_large(limit: int) -> BodyTooLarge:
+    """Return the refusal of a body over `limit` bytes."""
+    return BodyTooLarge(f"The body is larger than server.max_body, which is {format_size(limit)}.")
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _without_port(name: str) -> str:
+    """Return the name or address of a Host header (RFC 9110, 7.2)."""
+    host, separator, port = name.rpartition(":")
+    return host if separator and port.isdecimal() else name
+
+
+def _same_host(origin: str, host: str) -> bool:
+    """Whether an origin (RFC 6454) is that of a page which was loaded from `host`, itself HOST or HOST:PORT."""
+    scheme, separator, authority = origin.partition("://")
+    default = _DEFAULT_PORTS.get(scheme)
+    return bool(separator) and default is not None and _named(authority, default) == _named(host, default)
+
+
+def _named(authority: str, default_port: str) -> str:
+    return authority.removesuffix(f":{default_port}")
