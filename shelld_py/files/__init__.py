@@ -1,10 +1,12 @@
 """Operations on files below a set of allowed directories, for use as a library.
 
-`async with FileService(settings, ...) as files: await files.read(ReadRequest(path="README.md"))`
+`async with FileService(settings, ...) as files: await files.perform(ReadRequest(path="README.md"))`
 
-The service is imported when it is first asked for: who only needs the data (a client) does not pay for it.
+This is all that others may import. What is more than data is imported when it is first asked for: who only needs the
+data (a client) does not pay for it.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from shelld_py.files.models import (
@@ -14,6 +16,7 @@ from shelld_py.files.models import (
     CreateRequest,
     DeleteRequest,
     Entry,
+    FileRequest,
     FileType,
     FindRequest,
     FindResult,
@@ -37,16 +40,26 @@ from shelld_py.files.models import (
 )
 
 if TYPE_CHECKING:
-    from shelld_py.files.raw import RawFile
+    from shelld_py.files.operations import CHANGE, EDIT, OPERATIONS, PLACE, READ, SEARCH, Effect, FileOperation
+    from shelld_py.files.reading import RawFile
     from shelld_py.files.service import FileService
 
 __all__ = [
+    "CHANGE",
+    "EDIT",
+    "OPERATIONS",
+    "PLACE",
+    "READ",
+    "SEARCH",
     "ByteRange",
     "ChangeRequest",
     "ChangeResult",
     "CreateRequest",
     "DeleteRequest",
+    "Effect",
     "Entry",
+    "FileOperation",
+    "FileRequest",
     "FileService",
     "FileType",
     "FindRequest",
@@ -72,13 +85,21 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "CHANGE": "operations",
+    "EDIT": "operations",
+    "Effect": "operations",
+    "FileOperation": "operations",
+    "FileService": "service",
+    "OPERATIONS": "operations",
+    "PLACE": "operations",
+    "RawFile": "reading",
+    "READ": "operations",
+    "SEARCH": "operations",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "FileService":
-        from shelld_py.files.service import FileService
-
-        return FileService
-    if name == "RawFile":
-        from shelld_py.files.raw import RawFile
-
-        return RawFile
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

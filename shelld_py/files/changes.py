@@ -7,13 +7,13 @@ leaving the old file as it was.
 
 import errno
 import os
+from typing import Any
 
 import msgspec
 
 from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText
 from shelld_py.files.diff import unified_diff
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup
-from shelld_py.files.mismatch import text_not_found, unexpected_count
 from shelld_py.files.models import (
     ChangeRequest,
     ChangeResult,
@@ -27,10 +27,9 @@ from shelld_py.files.models import (
     ReplaceResult,
     UpdateRequest,
 )
-from shelld_py.files.open_file import OpenFile, open_if_there, open_through
+from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through, precondition_failed
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.preconditions import check_preconditions, precondition_failed
 from shelld_py.files.storage import (
     Attributes,
     FileIdentity,
@@ -44,6 +43,7 @@ from shelld_py.files.storage import (
     sync_directory,
 )
 from shelld_py.files.text_file import Text, fitting_replacement, inserted
+from shelld_py.files.why_not_found import text_not_found, unexpected_count
 from shelld_py.linux.syscalls import rename_without_replacing
 
 
@@ -165,7 +165,7 @@ class Changes:
             destination_path=displayable(destination.path),
         )
 
-    def write(self, location: Location, new: NewFile, request: ChangeRequest) -> ChangeResult:
+    def write(self, location: Location, new: NewFile, request: ChangeRequest[Any]) -> ChangeResult:
         """Publish a file whose content, text or not, was written before. Raises `PreconditionFailed`."""
         with open_if_there(location) as file:
             check_preconditions(request, file, location.path)
@@ -180,7 +180,7 @@ class Changes:
         except FileNotFoundError:
             raise self._directories.missing(location) from None
 
-    def _editable(self, file: OpenFile, location: Location, request: ChangeRequest) -> Text:
+    def _editable(self, file: OpenFile, location: Location, request: ChangeRequest[Any]) -> Text:
         """Return the text of a file that may be read and written."""
         text = file.text(self._policy)
         check_preconditions(request, file, location.path)

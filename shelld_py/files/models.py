@@ -5,7 +5,7 @@ file's content in hexadecimal. Paths in answers are real and absolute. Behaviour
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ FilePath = Annotated[Path, msgspec.Meta(description="Path of the file: absolute,
 Content = Annotated[str, msgspec.Meta(description="The whole text of the file.")]
 SearchRoot = Annotated[Path, msgspec.Meta(description="Directory or file to search; the base directory by default.")]
 Globs = tuple[str, ...]
+Result = TypeVar("Result", bound=msgspec.Struct)
+Change = TypeVar("Change", bound="ChangeResult")
 
 
 class FileType(StrEnum):
@@ -41,143 +43,6 @@ class Operation(StrEnum):
     REPLACE = "replace"
     WRITE = "write"
     UNDO = "undo"
-
-
-class ViewRequest(Request, frozen=True, kw_only=True):
-    """Which directory to list, and how many levels of it."""
-
-    path: Annotated[
-        Path, msgspec.Meta(description="Path of the directory: absolute, or relative to the base directory.")
-    ]
-    depth: Annotated[Count, msgspec.Meta(description="How many levels of directories to list.")] = 1
-    hidden: Annotated[bool, msgspec.Meta(description="Whether to list names that begin with a dot.")] = False
-
-
-class ReadRequest(Request, frozen=True, kw_only=True):
-    """Which file to read, and which lines: the first and the last, both included; -1 is the end."""
-
-    path: FilePath
-    view_range: Annotated[
-        tuple[int, int] | None,
-        msgspec.Meta(description="First and last line to read, counted from 1, both included; -1 as last is the end."),
-    ] = None
-
-
-class ChangeRequest(Request, frozen=True, kw_only=True):
-    """What all changes take: the `etag` that the file must have, or `"*"` for a file that must not exist.
-
-    An `if_match` of `"*"` asks for any file.
-    """
-
-    if_match: Annotated[
-        str | None,
-        msgspec.Meta(
-            description="The etag that the file must have: the change is refused if the file has changed since."
-        ),
-    ] = None
-    if_none_match: Annotated[Literal["*"] | None, msgspec.Meta(description='"*": the file must not exist.')] = None
-
-
-class CreateRequest(ChangeRequest, frozen=True, kw_only=True):
-    """A new file; missing parents are made."""
-
-    path: FilePath
-    content: Content
-
-
-class DeleteRequest(ChangeRequest, frozen=True, kw_only=True):
-    """A file to delete. Of a symbolic link, the link."""
-
-    path: FilePath
-
-
-class MoveRequest(ChangeRequest, frozen=True, kw_only=True):
-    """A file to move. `if_match` is about the source, `if_none_match` about the destination."""
-
-    source_path: Annotated[Path, msgspec.Meta(description="Path of the file to move.")]
-    destination_path: Annotated[Path, msgspec.Meta(description="New path of the file, its name included.")]
-    overwrite: Annotated[bool, msgspec.Meta(description="Whether to replace a file that is there.")] = False
-
-
-class UpdateRequest(ChangeRequest, frozen=True, kw_only=True):
-    """The new content of an existing file."""
-
-    path: FilePath
-    content: Content
-
-
-class InsertRequest(ChangeRequest, frozen=True, kw_only=True):
-    """Text to put after a line; 0 is the beginning."""
-
-    path: FilePath
-    content: Annotated[
-        str, msgspec.Meta(description="The text to insert; line breaks around it are added where needed.")
-    ]
-    line: Annotated[int, msgspec.Meta(description="The line after which to insert; 0 is the beginning of the file.")]
-
-
-class ReplaceRequest(ChangeRequest, frozen=True, kw_only=True):
-    """Text to put in the place of every occurrence of another text, compared case-sensitively."""
-
-    path: FilePath
-    old_string: Annotated[
-        str,
-        msgspec.Meta(
-            description="The exact text to replace, white space included.", extra_json_schema={"minLength": 1}
-        ),
-    ]
-    new_string: Annotated[str, msgspec.Meta(description="The text to put in its place.")]
-    expected_replacements: Annotated[
-        Count | None,
-        msgspec.Meta(description="How often the text must occur; without it, every occurrence is replaced."),
-    ] = None
-
-
-class UndoRequest(ChangeRequest, frozen=True, kw_only=True):
-    """A file whose last change is to be undone; `force` does it over changes of others, too."""
-
-    path: FilePath
-    force: Annotated[bool, msgspec.Meta(description="Undo even if something else has changed the file since.")] = False
-
-
-class SearchRequest(Request, frozen=True, kw_only=True):
-    """What to look for in the lines of files, and in which files.
-
-    `pattern` is a regular expression in Python's dialect unless `literal`. `include` and `exclude` are globs:
-    one without a slash matches names at any depth, others match paths below `path`. `context` is lines before
-    and after, `limit` matching lines in all.
-    """
-
-    pattern: Annotated[str, msgspec.Meta(min_length=1, description="Regular expression (Python's dialect), or text.")]
-    path: SearchRoot = "."
-    literal: Annotated[bool, msgspec.Meta(description="Whether the pattern is plain text.")] = False
-    case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = True
-    include: Annotated[
-        Globs, msgspec.Meta(description="Globs of files to search, such as *.py or src/**; all by default.")
-    ] = ()
-    exclude: Annotated[Globs, msgspec.Meta(description="Globs of files to leave out.")] = ()
-    context: Annotated[int, msgspec.Meta(ge=0, le=100, description="Lines to show before and after each match.")] = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Matching lines in all.")] = 100
-
-
-class FindRequest(Request, frozen=True, kw_only=True):
-    """Which files to list: those below `path` that match the glob `pattern` (as `include` of a search)."""
-
-    pattern: Annotated[
-        str, msgspec.Meta(min_length=1, description="Glob such as *.py (at any depth) or src/**/test_*.")
-    ]
-    path: SearchRoot = "."
-    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Files in all.")] = 100
-
-
-class ByteRange(msgspec.Struct, frozen=True):
-    """A range of bytes as RFC 9110 (14.1.2) means it: `first` to `last`, both included.
-
-    Without `last` it goes to the end. Without `first`, it is the final `last` bytes.
-    """
-
-    first: int | None = None
-    last: int | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,3 +156,144 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FoundFile, ...]
     truncated: bool
     total: int
+
+
+class FileRequest(Request, Generic[Result], frozen=True, kw_only=True):
+    """What an operation takes. `Result` is what it gives: `FileService.perform` returns one for each request."""
+
+
+class ViewRequest(FileRequest[ViewResult], frozen=True, kw_only=True):
+    """Which directory to list, and how many levels of it."""
+
+    path: Annotated[
+        Path, msgspec.Meta(description="Path of the directory: absolute, or relative to the base directory.")
+    ]
+    depth: Annotated[Count, msgspec.Meta(description="How many levels of directories to list.")] = 1
+    hidden: Annotated[bool, msgspec.Meta(description="Whether to list names that begin with a dot.")] = False
+
+
+class ReadRequest(FileRequest[ReadResult], frozen=True, kw_only=True):
+    """Which file to read, and which lines: the first and the last, both included; -1 is the end."""
+
+    path: FilePath
+    view_range: Annotated[
+        tuple[int, int] | None,
+        msgspec.Meta(description="First and last line to read, counted from 1, both included; -1 as last is the end."),
+    ] = None
+
+
+class ChangeRequest(FileRequest[Change], Generic[Change], frozen=True, kw_only=True):
+    """What all changes take: the `etag` that the file must have, or `"*"` for a file that must not exist.
+
+    An `if_match` of `"*"` asks for any file.
+    """
+
+    if_match: Annotated[
+        str | None,
+        msgspec.Meta(
+            description="The etag that the file must have: the change is refused if the file has changed since."
+        ),
+    ] = None
+    if_none_match: Annotated[Literal["*"] | None, msgspec.Meta(description='"*": the file must not exist.')] = None
+
+
+class CreateRequest(ChangeRequest[ChangeResult], frozen=True, kw_only=True):
+    """A new file; missing parents are made."""
+
+    path: FilePath
+    content: Content
+
+
+class DeleteRequest(ChangeRequest[ChangeResult], frozen=True, kw_only=True):
+    """A file to delete. Of a symbolic link, the link."""
+
+    path: FilePath
+
+
+class MoveRequest(ChangeRequest[MoveResult], frozen=True, kw_only=True):
+    """A file to move. `if_match` is about the source, `if_none_match` about the destination."""
+
+    source_path: Annotated[Path, msgspec.Meta(description="Path of the file to move.")]
+    destination_path: Annotated[Path, msgspec.Meta(description="New path of the file, its name included.")]
+    overwrite: Annotated[bool, msgspec.Meta(description="Whether to replace a file that is there.")] = False
+
+
+class UpdateRequest(ChangeRequest[ChangeResult], frozen=True, kw_only=True):
+    """The new content of an existing file."""
+
+    path: FilePath
+    content: Content
+
+
+class InsertRequest(ChangeRequest[ChangeResult], frozen=True, kw_only=True):
+    """Text to put after a line; 0 is the beginning."""
+
+    path: FilePath
+    content: Annotated[
+        str, msgspec.Meta(description="The text to insert; line breaks around it are added where needed.")
+    ]
+    line: Annotated[int, msgspec.Meta(description="The line after which to insert; 0 is the beginning of the file.")]
+
+
+class ReplaceRequest(ChangeRequest[ReplaceResult], frozen=True, kw_only=True):
+    """Text to put in the place of every occurrence of another text, compared case-sensitively."""
+
+    path: FilePath
+    old_string: Annotated[
+        str,
+        msgspec.Meta(
+            description="The exact text to replace, white space included.", extra_json_schema={"minLength": 1}
+        ),
+    ]
+    new_string: Annotated[str, msgspec.Meta(description="The text to put in its place.")]
+    expected_replacements: Annotated[
+        Count | None,
+        msgspec.Meta(description="How often the text must occur; without it, every occurrence is replaced."),
+    ] = None
+
+
+class UndoRequest(ChangeRequest[UndoResult], frozen=True, kw_only=True):
+    """A file whose last change is to be undone; `force` does it over changes of others, too."""
+
+    path: FilePath
+    force: Annotated[bool, msgspec.Meta(description="Undo even if something else has changed the file since.")] = False
+
+
+class SearchRequest(FileRequest[SearchResult], frozen=True, kw_only=True):
+    """What to look for in the lines of files, and in which files.
+
+    `pattern` is a regular expression in Python's dialect unless `literal`. `include` and `exclude` are globs:
+    one without a slash matches names at any depth, others match paths below `path`. `context` is lines before
+    and after, `limit` matching lines in all.
+    """
+
+    pattern: Annotated[str, msgspec.Meta(min_length=1, description="Regular expression (Python's dialect), or text.")]
+    path: SearchRoot = "."
+    literal: Annotated[bool, msgspec.Meta(description="Whether the pattern is plain text.")] = False
+    case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = True
+    include: Annotated[
+        Globs, msgspec.Meta(description="Globs of files to search, such as *.py or src/**; all by default.")
+    ] = ()
+    exclude: Annotated[Globs, msgspec.Meta(description="Globs of files to leave out.")] = ()
+    context: Annotated[int, msgspec.Meta(ge=0, le=100, description="Lines to show before and after each match.")] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Matching lines in all.")] = 100
+
+
+class FindRequest(FileRequest[FindResult], frozen=True, kw_only=True):
+    """Which files to list: those below `path` that match the glob `pattern` (as `include` of a search)."""
+
+    pattern: Annotated[
+        str, msgspec.Meta(min_length=1, description="Glob such as *.py (at any depth) or src/**/test_*.")
+    ]
+    path: SearchRoot = "."
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Files in all.")] = 100
+
+
+class ByteRange(msgspec.Struct, frozen=True):
+    """A range of bytes as RFC 9110 (14.1.2) means it: `first` to `last`, both included.
+
+    Without `last` it goes to the end. Without `first`, it is the final `last` bytes.
+    """
+
+    first: int | None = None
+    last: int | None = None

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shelld_py.errors import FileNotFound, InvalidRequest, ShelldError
-from shelld_py.files.faults import meaning
 from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
+from shelld_py.files.open_file import meaning
 from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import check_regular, open_regular, read_all, status_of

@@ -14,10 +14,9 @@ from shelld_py.errors import FileChanged, NothingToUndo
 from shelld_py.files.diff import unified_diff
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
 from shelld_py.files.models import Operation, UndoRequest, UndoResult
-from shelld_py.files.open_file import OpenFile, open_if_there, open_through
+from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.preconditions import check_preconditions
 from shelld_py.files.storage import Fingerprint, NewFile, check_same, sync_directory
 
 

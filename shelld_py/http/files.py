@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
@@ -12,33 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from shelld_py import errors
 from shelld_py.errors import InvalidRequest
-from shelld_py.files import (
-    ByteRange,
-    ChangeRequest,
-    ChangeResult,
-    CreateRequest,
-    DeleteRequest,
-    FindRequest,
-    FindResult,
-    InsertRequest,
-    MoveRequest,
-    MoveResult,
-    RawFile,
-    ReadRequest,
-    ReadResult,
-    ReplaceRequest,
-    ReplaceResult,
-    SearchRequest,
-    SearchResult,
-    UndoRequest,
-    UndoResult,
-    UpdateRequest,
-    ViewRequest,
-    ViewResult,
-)
+from shelld_py.files import CHANGE, OPERATIONS, PLACE, ByteRange, ChangeRequest, ChangeResult, FileOperation, RawFile
 from shelld_py.http.endpoint import BYTES, Answer, Body, Call, Endpoint, Header, Tag, ok
 from shelld_py.http.requests import Query
-from shelld_py.models import Request
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
@@ -87,7 +63,7 @@ async def _write_raw(call: Call[RawFileQuery, None]) -> ChangeResult:
     if_none_match = request.headers.get("if-none-match")
     if if_none_match not in (None, "*"):
         raise InvalidRequest(f'If-None-Match must be "*": the file must not exist. It is {if_none_match!r}.')
-    preconditions = ChangeRequest(
+    preconditions: ChangeRequest[ChangeResult] = ChangeRequest(
         if_match=_etag(request.headers.get("if-match")), if_none_match="*" if if_none_match else None
     )
     return await call.computer.files.write_raw(
@@ -135,109 +111,28 @@ _Range = Annotated[
     str, Meta(pattern=r"^\s*(?:[bB][yY][tT][eE][sS]=(?:\d{1,18}-\d{0,18}|-\d{1,18})|(?![bB][yY][tT][eE][sS]).*)\s*$")
 ]
 
-PLACE: Final = (
-    errors.PathNotAllowed,
-    errors.PermissionDenied,
-    errors.FileNotFound,
-    errors.NotAFile,
-    errors.FileOperationFailed,
-)
-READ: Final = (*PLACE, errors.ExtensionRefused, errors.NotText, errors.FileTooLarge)
-CHANGE: Final = (*PLACE, errors.PreconditionFailed, errors.FileAlreadyExists, errors.FileChanged, errors.NoSpace)
-EDIT: Final = (*CHANGE, errors.ExtensionRefused, errors.NotText, errors.FileTooLarge)
-SEARCH: Final = (*PLACE, errors.NotADirectory, errors.SearchTooSlow)
+
+async def _perform(call: Call[Query, Any]) -> object:
+    """Do what the body asks for, which is of the operation's type."""
+    return await call.computer.files.perform(call.body)
 
 
-def _file(
-    name: str,
-    summary: str,
-    request: type[Request],
-    result: type,
-    refusals: tuple[type[errors.ShelldError], ...],
-    **example: object,
-) -> Endpoint:
-    """Declare an operation of the file service, which has that `name` there, too."""
-
-    async def handle(call: Call[Query, Any]) -> object:
-        perform: Callable[[Any], Awaitable[object]] = getattr(call.computer.files, name)
-        return await perform(call.body)
-
+def _declared(operation: FileOperation) -> Endpoint:
     return Endpoint(
         method="POST",
-        path=f"/files/{name}",
+        path=f"/files/{operation.name}",
         tag=Tag.FILES,
-        handler=handle,
-        summary=summary,
+        handler=_perform,
+        summary=operation.summary,
         query=Query,
-        body=Body(model=request, required=True, example=example),
-        answers=ok("What was found or done.", result),
-        errors=refusals,
+        body=Body(model=operation.request, required=True, example=operation.example),
+        answers=ok("What was found or done.", operation.result),
+        errors=operation.refusals,
     )
 
 
 ENDPOINTS: Final = (
-    _file("view", "List a directory", ViewRequest, ViewResult, (*PLACE, errors.NotADirectory), path=".", depth=2),
-    _file(
-        "read",
-        "Read a text file, or lines of it",
-        ReadRequest,
-        ReadResult,
-        (*READ, errors.LineOutOfRange, errors.TooManyTokens),
-        path="notes.txt",
-        view_range=[1, 20],
-    ),
-    _file(
-        "create",
-        "Make a file",
-        CreateRequest,
-        ChangeResult,
-        (*CHANGE, errors.NotText, errors.FileTooLarge),
-        path="notes.txt",
-        content="one\n",
-    ),
-    _file("delete", "Delete a file", DeleteRequest, ChangeResult, CHANGE, path="notes.txt"),
-    _file(
-        "move",
-        "Move a file",
-        MoveRequest,
-        MoveResult,
-        CHANGE,
-        source_path="notes.txt",
-        destination_path="old/notes.txt",
-    ),
-    _file(
-        "update", "Replace the content of a file", UpdateRequest, ChangeResult, EDIT, path="notes.txt", content="two\n"
-    ),
-    _file(
-        "insert",
-        "Put text after a line",
-        InsertRequest,
-        ChangeResult,
-        (*EDIT, errors.LineOutOfRange),
-        path="notes.txt",
-        content="three\n",
-        line=1,
-    ),
-    _file(
-        "replace",
-        "Replace a text wherever it occurs",
-        ReplaceRequest,
-        ReplaceResult,
-        (*EDIT, errors.TextNotFound, errors.ReplacementCountMismatch),
-        path="notes.txt",
-        old_string="two",
-        new_string="2",
-    ),
-    _file(
-        "undo",
-        "Take back the last change of a file",
-        UndoRequest,
-        UndoResult,
-        (*CHANGE, errors.NothingToUndo),
-        path="notes.txt",
-    ),
-    _file("search", "Search in files", SearchRequest, SearchResult, SEARCH, pattern="def main", include=["*.py"]),
-    _file("find", "Find files by name", FindRequest, FindResult, SEARCH, pattern="*.md"),
+    *map(_declared, OPERATIONS.values()),
     Endpoint(
         method="GET",
         path="/files/raw",

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from shelld_py import errors
 from shelld_py.errors import ShelldError
+from shelld_py.files import EDIT, READ, SEARCH
 from shelld_py.http.answers import json_response
 from shelld_py.http.endpoint import JSON, TEXT, Answer, Body, Call, Endpoint, Header, Tag, ok
-from shelld_py.http.files import EDIT, READ, SEARCH
 from shelld_py.http.requests import Form, Query, duration_field, header, json_object
 from shelld_py.models import DurationText
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess, adapter_of, failure, perform

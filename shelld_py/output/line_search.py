@@ -9,20 +9,13 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
-import shelld_py
 from shelld_py.errors import InvalidRequest, PatternTooSlow
+from shelld_py.helpers import helper_command
 from shelld_py.output.line_search_process import PATIENCE
-
-_PACKAGES: Final = str(Path(shelld_py.__file__).parent.parent)
-_PROGRAM: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from shelld_py.output.line_search_process import serve; serve()"
-)
 
 
 class LineMatcher:
@@ -38,8 +31,7 @@ class LineMatcher:
         Raises `InvalidRequest` for one that is no regular expression, `PatternTooSlow` where they take too long
         to compile.
         """
-        command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", _PROGRAM, _PACKAGES]
-        matcher = cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
+        matcher = cls(await asyncio.create_subprocess_exec(*helper_command("lines"), stdin=PIPE, stdout=PIPE))
         try:
             refused = await matcher._ask(json.dumps(list(patterns)).encode() + b"\n")
             if isinstance(refused, list):

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from shelld_py import files as data
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, ToolNotFound
 from shelld_py.models import RunResult
-from shelld_py.tools import commands, editor, files, jobs, main_shell, models
+from shelld_py.tools import commands, editor, jobs, main_shell, models
+from shelld_py.tools.files import FILE_TOOLS
 from shelld_py.tools.schemas import Schema, arguments_schema
 from shelld_py.tools.tool import Call, CallContext, Hints, MainShellView, Outcome, Tool
 
@@ -19,7 +19,6 @@ _READS: Final = Hints(read_only=True, idempotent=True)
 _RUNS: Final = Hints(destructive=True, open_world=True)
 _ADDS: Final = Hints()
 _CHANGES: Final = Hints(destructive=True)
-_REMOVES: Final = Hints(destructive=True, idempotent=True)
 
 TOOLS: Final = (
     Tool(
@@ -152,108 +151,7 @@ TOOLS: Final = (
         hints=_CHANGES,
         handler=jobs.shell_close,
     ),
-    Tool(
-        name="view",
-        title="List a directory",
-        description="List the files and directories in a directory, sorted by name.",
-        arguments=data.ViewRequest,
-        result=data.ViewResult,
-        hints=_READS,
-        handler=files.view,
-    ),
-    Tool(
-        name="read",
-        title="Read a file",
-        description="Read a text file, or some lines of it.",
-        arguments=data.ReadRequest,
-        result=data.ReadResult,
-        hints=_READS,
-        handler=files.read,
-    ),
-    Tool(
-        name="create",
-        title="Create a file",
-        description="Make a new text file, and its missing parent directories. Fails if the file exists.",
-        arguments=data.CreateRequest,
-        result=data.ChangeResult,
-        hints=_ADDS,
-        handler=files.create,
-    ),
-    Tool(
-        name="delete",
-        title="Delete a file",
-        description="Delete a file. It can be undone.",
-        arguments=data.DeleteRequest,
-        result=data.ChangeResult,
-        hints=_CHANGES,
-        handler=files.delete,
-    ),
-    Tool(
-        name="move",
-        title="Move a file",
-        description="Move or rename a file, making missing parent directories. It cannot be undone.",
-        arguments=data.MoveRequest,
-        result=data.MoveResult,
-        hints=_CHANGES,
-        handler=files.move,
-    ),
-    Tool(
-        name="update",
-        title="Replace a file's content",
-        description="Replace the whole content of a text file that exists.",
-        arguments=data.UpdateRequest,
-        result=data.ChangeResult,
-        hints=_REMOVES,
-        handler=files.update,
-    ),
-    Tool(
-        name="insert",
-        title="Insert lines",
-        description="Insert text into a file after a line.",
-        arguments=data.InsertRequest,
-        result=data.ChangeResult,
-        hints=_CHANGES,
-        handler=files.insert,
-    ),
-    Tool(
-        name="replace",
-        title="Replace text in a file",
-        description=(
-            "Replace every occurrence of a text in a file; upper and lower case differ. Give expected_replacements to "
-            "be sure that no more is replaced than is meant."
-        ),
-        arguments=data.ReplaceRequest,
-        result=data.ReplaceResult,
-        hints=_CHANGES,
-        handler=files.replace,
-    ),
-    Tool(
-        name="undo",
-        title="Undo a change",
-        description="Take back the most recent change of a file, step by step.",
-        arguments=data.UndoRequest,
-        result=data.UndoResult,
-        hints=_CHANGES,
-        handler=files.undo,
-    ),
-    Tool(
-        name="search",
-        title="Search in files",
-        description="Find the lines that match a pattern, in all files below a directory. Ignored files are left out.",
-        arguments=data.SearchRequest,
-        result=data.SearchResult,
-        hints=_READS,
-        handler=files.search,
-    ),
-    Tool(
-        name="find",
-        title="Find files",
-        description="Find files below a directory by a glob, the most recently changed first.",
-        arguments=data.FindRequest,
-        result=data.FindResult,
-        hints=_READS,
-        handler=files.find,
-    ),
+    *FILE_TOOLS,
     Tool(
         name="bash",
         title="Run a command in the persistent bash",

@@ -93,14 +93,14 @@ async def str_replace_based_edit_tool(arguments: Editor, call: Call) -> Outcome:
 async def _view(arguments: Editor, call: Call) -> Outcome:
     if arguments.view_range is None:
         try:
-            listing = await call.computer.files.view(ViewRequest(path=arguments.path, depth=_LEVELS))
+            listing = await call.computer.files.perform(ViewRequest(path=arguments.path, depth=_LEVELS))
         except NotADirectory:
             pass
         else:
             text = listing_text(listing)
             result = EditorResult(command=arguments.command, path=listing.path, output=text, etag=None, diff=None)
             return Outcome(result=result, text=text)
-    read = await call.computer.files.read(ReadRequest(path=arguments.path, view_range=arguments.view_range))
+    read = await call.computer.files.perform(ReadRequest(path=arguments.path, view_range=arguments.view_range))
     numbered = numbered_lines(read.content, read.view_range[0])
     result = EditorResult(command=arguments.command, path=read.path, output=numbered, etag=read.etag, diff=None)
     return Outcome(result=result, text=with_footer(numbered, read.path, lines_part(read)))
@@ -109,9 +109,9 @@ async def _view(arguments: Editor, call: Call) -> Outcome:
 async def _create(arguments: Editor, call: Call) -> Outcome:
     content = _needed(arguments, "file_text")
     try:
-        result = await call.computer.files.create(CreateRequest(path=arguments.path, content=content))
+        result = await call.computer.files.perform(CreateRequest(path=arguments.path, content=content))
     except FileAlreadyExists:
-        result = await call.computer.files.update(UpdateRequest(path=arguments.path, content=content))
+        result = await call.computer.files.perform(UpdateRequest(path=arguments.path, content=content))
     return await _changed(arguments, call, result, snippet=False)
 
 
@@ -123,7 +123,7 @@ async def _str_replace(arguments: Editor, call: Call) -> Outcome:
         expected_replacements=1,
     )
     try:
-        result = await call.computer.files.replace(request)
+        result = await call.computer.files.perform(request)
     except (TextNotFound, ReplacementCountMismatch) as error:
         detail = error.detail.replace("old_string", "old_str")
         detail = detail.replace("not 1 as expected_replacements says", "but it must be unique")
@@ -136,7 +136,7 @@ async def _insert(arguments: Editor, call: Call) -> Outcome:
         raise _missing(arguments, "insert_line")
     text = _needed(arguments, "insert_text")
     request = InsertRequest(path=arguments.path, content=text, line=arguments.insert_line)
-    return await _changed(arguments, call, await call.computer.files.insert(request), snippet=True)
+    return await _changed(arguments, call, await call.computer.files.perform(request), snippet=True)
 
 
 async def _changed(arguments: Editor, call: Call, changed: ChangeResult, *, snippet: bool) -> Outcome:
@@ -158,7 +158,7 @@ async def _snippet(call: Call, changed: ChangeResult) -> str:
     if count == 0:
         return ""
     try:
-        read = await call.computer.files.read(ReadRequest(path=changed.path, view_range=(first, first + count - 1)))
+        read = await call.computer.files.perform(ReadRequest(path=changed.path, view_range=(first, first + count - 1)))
     except ShelldError:
         return ""
     return numbered_lines(read.content, first)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from shelld_py.errors import InvalidRequest, ShelldError
+from shelld_py.files import OPERATIONS
 from shelld_py.models import Request
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Adapter(StrEnum):
 
 ADAPTERS: Final = {
     **dict.fromkeys(("open_session", "close_session", "execute_command", "shell_metadata"), Adapter.SHELL),
-    **dict.fromkeys(("view", "read", "create", "delete", "move", "update", "insert", "replace", "undo"), Adapter.FILE),
+    **{operation.name: Adapter.FILE for operation in OPERATIONS.values() if operation.event},
 }
 """The types of events, which are names of tools, with their adapter."""
 

@@ -1,90 +1,58 @@
-"""Tools for files: the operations of the file service, with a text for the model."""
+"""Tools for files: the operations of the file service, with a text for the model.
+
+One for each entry of the table of operations; what is said of a result depends on its type alone.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
 
 from shelld_py.files import (
+    OPERATIONS,
     ChangeResult,
-    CreateRequest,
-    DeleteRequest,
+    Effect,
+    FileRequest,
     FileType,
-    FindRequest,
     FindResult,
-    InsertRequest,
-    MoveRequest,
     MoveResult,
-    ReadRequest,
     ReadResult,
-    ReplaceRequest,
     ReplaceResult,
-    SearchRequest,
     SearchResult,
-    UndoRequest,
     UndoResult,
-    UpdateRequest,
-    ViewRequest,
     ViewResult,
 )
 from shelld_py.tools.texts import counted, with_footer
-from shelld_py.tools.tool import Call, Outcome
+from shelld_py.tools.tool import Call, Hints, Outcome, Tool
+
+_HINTS: Final = {
+    Effect.READS: Hints(read_only=True, idempotent=True),
+    Effect.ADDS: Hints(),
+    Effect.CHANGES: Hints(destructive=True),
+    Effect.REPLACES: Hints(destructive=True, idempotent=True),
+}
 
 
-async def view(arguments: ViewRequest, call: Call) -> Outcome:
-    """List a directory."""
-    result = await call.computer.files.view(arguments)
-    return Outcome(result=result, text=listing_text(result))
+async def perform(arguments: FileRequest[Any], call: Call) -> Outcome:
+    """Do an operation."""
+    result: msgspec.Struct = await call.computer.files.perform(arguments)
+    text = next(text for kind, text in _TEXTS.items() if isinstance(result, kind))
+    return Outcome(result=result, text=text(result))
 
 
-async def read(arguments: ReadRequest, call: Call) -> Outcome:
-    """Read a file."""
-    result = await call.computer.files.read(arguments)
-    return Outcome(
-        result=result, text=with_footer(result.content, result.path, lines_part(result), f"etag {result.etag}")
+FILE_TOOLS: Final = tuple(
+    Tool(
+        name=operation.name,
+        title=operation.title,
+        description=operation.description,
+        arguments=operation.request,
+        result=operation.result,
+        hints=_HINTS[operation.effect],
+        handler=perform,
     )
-
-
-async def create(arguments: CreateRequest, call: Call) -> Outcome:
-    """Make a file."""
-    return _changed(await call.computer.files.create(arguments))
-
-
-async def delete(arguments: DeleteRequest, call: Call) -> Outcome:
-    """Delete a file."""
-    return _changed(await call.computer.files.delete(arguments))
-
-
-async def move(arguments: MoveRequest, call: Call) -> Outcome:
-    """Move a file."""
-    return _changed(await call.computer.files.move(arguments))
-
-
-async def update(arguments: UpdateRequest, call: Call) -> Outcome:
-    """Replace the content of a file."""
-    return _changed(await call.computer.files.update(arguments))
-
-
-async def insert(arguments: InsertRequest, call: Call) -> Outcome:
-    """Insert text after a line."""
-    return _changed(await call.computer.files.insert(arguments))
-
-
-async def replace(arguments: ReplaceRequest, call: Call) -> Outcome:
-    """Replace text."""
-    return _changed(await call.computer.files.replace(arguments))
-
-
-async def undo(arguments: UndoRequest, call: Call) -> Outcome:
-    """Take back the last change of a file."""
-    return _changed(await call.computer.files.undo(arguments))
-
-
-async def search(arguments: SearchRequest, call: Call) -> Outcome:
-    """Search in files."""
-    result = await call.computer.files.search(arguments)
-    return Outcome(result=result, text=_matches_text(result))
-
-
-async def find(arguments: FindRequest, call: Call) -> Outcome:
-    """Find files by name."""
-    result = await call.computer.files.find(arguments)
-    return Outcome(result=result, text=_found_text(result))
+    for operation in OPERATIONS.values()
+)
+"""A tool for each operation."""
 
 
 def listing_text(result: ViewResult) -> str:
@@ -113,13 +81,19 @@ def change_parts(result: ChangeResult) -> list[str]:
         parts.append(counted(result.replacements, "replacement"))
     if result.etag is not None:
         parts.append(counted(result.size, "byte"))
-    if result.undo_depth:
+    if not result.undo:
+        parts.append(f"cannot be undone: {result.undo_reason}")
+    elif result.undo_depth:
         parts.append(f"undo takes back {counted(result.undo_depth, 'change')}")
     return parts
 
 
-def _changed(result: ChangeResult) -> Outcome:
-    return Outcome(result=result, text=with_footer(result.diff, *change_parts(result)))
+def _read_text(result: ReadResult) -> str:
+    return with_footer(result.content, result.path, lines_part(result), f"etag {result.etag}")
+
+
+def _change_text(result: ChangeResult) -> str:
+    return with_footer(result.diff, *change_parts(result))
 
 
 def _matches_text(result: SearchResult) -> str:
@@ -149,3 +123,12 @@ def _found_text(result: FindResult) -> str:
         f"the newest {len(result.files)} of {count}" if result.truncated else count,
         result.path,
     )
+
+
+_TEXTS: Final[dict[type, Callable[[Any], str]]] = {
+    ViewResult: listing_text,
+    ReadResult: _read_text,
+    ChangeResult: _change_text,
+    SearchResult: _matches_text,
+    FindResult: _found_text,
+}

@@ -45,7 +45,7 @@ async def main(root, backups):
     print("ready", flush=True)
     while True:
         for letter in "ab":
-            await service.update(UpdateRequest(path="a.txt", content=letter * 1_000_000))
+            await service.perform(UpdateRequest(path="a.txt", content=letter * 1_000_000))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -61,12 +61,12 @@ async def main(root, backups):
         FileSettings(), base_directory=root, allowed_directories=[root], backup_directory=backups
     )
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-    for request, work in (
-        (UpdateRequest(path="a.txt", content="x" * 200_000), service.update),
-        (CreateRequest(path="new/b.txt", content="x" * 200_000), service.create),
+    for request in (
+        UpdateRequest(path="a.txt", content="x" * 200_000),
+        CreateRequest(path="new/b.txt", content="x" * 200_000),
     ):
         try:
-            await work(request)
+            await service.perform(request)
         except NoSpace as error:
             print(error.detail)
 
@@ -149,11 +149,11 @@ def test_full_disk_changes_nothing(small_disk: Path, tmp_path: Path) -> None:
             file = root / "a.txt"
             file.write_text("old " * 150_000)
             with pytest.raises(NoSpace):
-                await service.update(UpdateRequest(path="a.txt", content="x" * 900_000))
+                await service.perform(UpdateRequest(path="a.txt", content="x" * 900_000))
             with pytest.raises(NoSpace):
-                await service.create(CreateRequest(path="new/b.txt", content="x" * 900_000))
+                await service.perform(CreateRequest(path="new/b.txt", content="x" * 900_000))
             with pytest.raises(NoSpace):
-                await service.replace(ReplaceRequest(path="a.txt", old_string="old", new_string="new"))
+                await service.perform(ReplaceRequest(path="a.txt", old_string="old", new_string="new"))
             assert file.read_text() == "old " * 150_000
             assert os.listdir(root) == ["a.txt"]
             assert os.listdir(backups) == []
@@ -170,11 +170,11 @@ def test_change_without_room_for_a_copy_is_made_and_says_so(small_disk: Path, tm
             FileSettings(), base_directory=str(root), allowed_directories=[str(root)], backup_directory=str(backups)
         ) as service:
             file = root / "a.txt"
-            await service.create(CreateRequest(path="a.txt", content="x"))
+            await service.perform(CreateRequest(path="a.txt", content="x"))
             _fill(small_disk / "filler" if full == "backups" else file)
             if full == "backups":
                 file.write_bytes(b"x" * 900_000)
-            result = await service.delete(DeleteRequest(path="a.txt"))
+            result = await service.perform(DeleteRequest(path="a.txt"))
             if full == "work":
                 assert (result.undo, result.undo_reason, result.undo_depth) == (True, None, 2)
             else:
@@ -182,7 +182,7 @@ def test_change_without_room_for_a_copy_is_made_and_says_so(small_disk: Path, tm
                 assert "no room for a copy" in (result.undo_reason or "")
                 assert os.listdir(backups) == []
                 with pytest.raises(NothingToUndo):
-                    await service.undo(UndoRequest(path="a.txt"))
+                    await service.perform(UndoRequest(path="a.txt"))
             assert os.listdir(root) == (["backups"] if full == "both" else [])
             if full != "backups":
                 assert shutil.disk_usage(small_disk).free > 900_000
@@ -209,7 +209,7 @@ def test_sparse_file_is_kept_with_its_holes(desk: Desk) -> None:
             opened.write(b"island")
         if linked:
             os.link(file, desk.root / "other")
-        assert desk.do(desk.service.delete(DeleteRequest(path=name))).undo
+        assert desk.do(desk.service.perform(DeleteRequest(path=name))).undo
     assert len(os.listdir(desk.backups)) == 2
     for backup in desk.backups.iterdir():
         assert (backup.stat().st_size, backup.stat().st_blocks < 1000) == (100 << 30, True)
@@ -227,8 +227,8 @@ def test_undo_brings_the_holes_back(desk: Desk) -> None:
         opened.seek(30_000_005)
         opened.write(b"end")
         opened.truncate(len(content))
-    desk.do(desk.service.delete(DeleteRequest(path="a.bin")))
-    assert desk.do(desk.service.undo(UndoRequest(path="a.bin"))).etag == content_etag(content)
+    desk.do(desk.service.perform(DeleteRequest(path="a.bin")))
+    assert desk.do(desk.service.perform(UndoRequest(path="a.bin"))).etag == content_etag(content)
     assert file.read_bytes() == content
     assert file.stat().st_blocks * 512 < 1_000_000
 
@@ -238,16 +238,16 @@ def test_kept_content_is_safe_from_who_has_the_file_open(desk: Desk) -> None:
     file = desk.root / "a.txt"
     file.write_text("before")
     with file.open("r+b") as writer, mmap.mmap(writer.fileno(), 6) as mapping:
-        desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+        desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="after")))
         writer.write(b"writer")
         writer.flush()
         mapping[:3] = b"map"
-    desk.do(desk.service.undo(UndoRequest(path="a.txt")))
+    desk.do(desk.service.perform(UndoRequest(path="a.txt")))
     assert file.read_text() == "before"
     os.link(file, desk.root / "b.txt")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="after")))
     (desk.root / "b.txt").write_text("other")
-    desk.do(desk.service.undo(UndoRequest(path="a.txt")))
+    desk.do(desk.service.perform(UndoRequest(path="a.txt")))
     assert (file.read_text(), (desk.root / "b.txt").read_text()) == ("before", "other")
 
 
@@ -256,7 +256,7 @@ def test_kept_content_costs_no_copy(desk: Desk) -> None:
     file = desk.root / "a.txt"
     file.write_text("before")
     inode = file.stat().st_ino
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="after")))
     (backup,) = desk.backups.iterdir()
     assert (backup.stat().st_ino, backup.stat().st_nlink) == (inode, 1)
 
@@ -271,7 +271,7 @@ def test_move_to_another_file_system_is_a_move(small_disk: Path, tmp_path: Path)
             allowed_directories=[str(root), str(small_disk)],
             backup_directory=str(tmp_path / "backups"),
         ) as service:
-            await service.move(MoveRequest(source_path="a.txt", destination_path=f"{small_disk}/sub/b.txt"))
+            await service.perform(MoveRequest(source_path="a.txt", destination_path=f"{small_disk}/sub/b.txt"))
 
     root = tmp_path / "work"
     root.mkdir()
@@ -347,8 +347,8 @@ def test_cancelled_changes_are_whole_and_leave_nothing_locked(desk: Desk) -> Non
     file.write_text("0" * 100_000)
 
     async def change(number: int) -> None:
-        await desk.service.update(UpdateRequest(path="a.txt", content=str(number % 10) * 100_000))
-        await desk.service.create(CreateRequest(path=f"sub/{number}.txt", content="x"))
+        await desk.service.perform(UpdateRequest(path="a.txt", content=str(number % 10) * 100_000))
+        await desk.service.perform(CreateRequest(path=f"sub/{number}.txt", content="x"))
 
     async def work() -> None:
         for number in range(60):
@@ -373,12 +373,12 @@ def test_no_descriptors_are_left_open(desk: Desk) -> None:
     """After many operations, done and refused, as many are open as before."""
 
     async def round_() -> None:
-        await desk.service.create(CreateRequest(path="sub/a.txt", content="x"))
-        await desk.service.update(UpdateRequest(path="sub/a.txt", content="y"))
+        await desk.service.perform(CreateRequest(path="sub/a.txt", content="x"))
+        await desk.service.perform(UpdateRequest(path="sub/a.txt", content="y"))
         with pytest.raises(NotImplementedError):
             await desk.service.write_raw("sub/a.txt", _failing())
-        await desk.service.undo(UndoRequest(path="sub/a.txt"))
-        await desk.service.undo(UndoRequest(path="sub/a.txt"))
+        await desk.service.perform(UndoRequest(path="sub/a.txt"))
+        await desk.service.perform(UndoRequest(path="sub/a.txt"))
 
     desk.do(round_())
     before = len(os.listdir("/proc/self/fd"))

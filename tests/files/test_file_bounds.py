@@ -9,12 +9,13 @@ import pytest
 
 from shelld_py.errors import FileTooLarge, InvalidRequest, NotAFile, ShelldError
 from shelld_py.files import CreateRequest, ReplaceRequest
+from shelld_py.files.blocking import Threads
 from shelld_py.files.globs import Globs, IgnoreRules
-from shelld_py.files.nearest import nearest_text
 from shelld_py.files.open_file import OpenFile
 from shelld_py.files.paths import Location
-from shelld_py.files.raw import RawFile
+from shelld_py.files.reading import RawFile
 from shelld_py.files.text_file import content_etag
+from shelld_py.files.why_not_found import nearest_text
 from shelld_py.linux.removal import remove_tree
 from tests.daemons import KEY, running_daemon
 
@@ -28,7 +29,7 @@ def test_size_of_a_replacement_is_known_before_it_is_built(make_desk: DeskMaker)
     tracemalloc.start()
     try:
         with pytest.raises(FileTooLarge, match="would have 200000000 bytes"):
-            desk.do(desk.service.replace(ReplaceRequest(path="a.txt", old_string="a", new_string="b" * 4_000)))
+            desk.do(desk.service.perform(ReplaceRequest(path="a.txt", old_string="a", new_string="b" * 4_000)))
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
@@ -39,7 +40,7 @@ def test_size_of_a_replacement_is_in_bytes(make_desk: DeskMaker, old: str, new: 
     """Of UTF-8, not of characters."""
     desk = make_desk(max_file_size=6)
     (desk.root / "a.txt").write_text("ää\n\n")
-    assert desk.do(desk.service.replace(ReplaceRequest(path="a.txt", old_string=old, new_string=new))).size == size
+    assert desk.do(desk.service.perform(ReplaceRequest(path="a.txt", old_string=old, new_string=new))).size == size
 
 
 def test_hash_of_a_growing_file_is_that_of_what_is_delivered(desk: Desk) -> None:
@@ -174,11 +175,11 @@ def test_ignore_lines_are_read_once(line: str, path: str, *, ignored: bool) -> N
 def test_path_of_two_thousand_components_comes_and_goes(desk: Desk) -> None:
     """Made, and removed with all that is in it by whoever cleans up."""
     path = "d/" * 1_900 + "a.txt"
-    made = desk.do(desk.service.create(CreateRequest(path=path, content="x")))
+    made = desk.do(desk.service.perform(CreateRequest(path=path, content="x")))
     (desk.root / "d" / "link").symlink_to(desk.outside)
     (desk.outside / "kept").touch()
     with pytest.raises(ShelldError, match="shorter than 4096 bytes"):
-        desk.do(desk.service.create(CreateRequest(path="d/" * 2_100 + "a.txt", content="x")))
+        desk.do(desk.service.perform(CreateRequest(path="d/" * 2_100 + "a.txt", content="x")))
     remove_tree(str(desk.root / "d"))
     assert (os.listdir(desk.root), os.listdir(desk.outside)) == ([], ["kept"])
     assert made.path.endswith("/d/a.txt")
@@ -197,4 +198,4 @@ def test_unreadable_pseudo_file_is_no_fault() -> None:
     directory = os.open("/proc/self", os.O_PATH)
     refused = pytest.raises(NotAFile, match="not a stored file")
     with Location(directory, "mem", "/proc/self/mem") as location, OpenFile(location) as opened, refused:
-        RawFile(opened, "/proc/self/mem", None, hashed=False)
+        RawFile(opened, "/proc/self/mem", None, Threads(), hashed=False)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelld_py.files.mismatch import text_not_found, unexpected_count
 from shelld_py.files.text_file import Replacement
+from shelld_py.files.why_not_found import text_not_found, unexpected_count
 
 _BODY = "import os\n\ndef main():\n\tprint('it\u2019s')\n    return 1\n\nif x:\n    y = 1  \n    z = 2\n"
 

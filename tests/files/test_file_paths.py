@@ -189,16 +189,16 @@ def test_every_operation_refuses_paths_outside(make_desk: DeskMaker, opener: Dir
     service = desk.service
     for path in (str(secret), "link.txt", "directory/secret.txt", "../outside/secret.txt"):
         attempts = [
-            service.read(ReadRequest(path=path)),
-            service.create(CreateRequest(path=path, content="x")),
-            service.update(UpdateRequest(path=path, content="x")),
-            service.insert(InsertRequest(path=path, content="x", line=0)),
-            service.replace(ReplaceRequest(path=path, old_string="secret", new_string="x")),
-            service.delete(DeleteRequest(path=path)),
-            service.move(MoveRequest(source_path=path, destination_path="stolen.txt")),
-            service.move(MoveRequest(source_path="inside.txt", destination_path=path, overwrite=True)),
-            service.undo(UndoRequest(path=path, force=True)),
-            service.search(SearchRequest(pattern="secret", path=path)),
+            service.perform(ReadRequest(path=path)),
+            service.perform(CreateRequest(path=path, content="x")),
+            service.perform(UpdateRequest(path=path, content="x")),
+            service.perform(InsertRequest(path=path, content="x", line=0)),
+            service.perform(ReplaceRequest(path=path, old_string="secret", new_string="x")),
+            service.perform(DeleteRequest(path=path)),
+            service.perform(MoveRequest(source_path=path, destination_path="stolen.txt")),
+            service.perform(MoveRequest(source_path="inside.txt", destination_path=path, overwrite=True)),
+            service.perform(UndoRequest(path=path, force=True)),
+            service.perform(SearchRequest(pattern="secret", path=path)),
             service.read_raw(path),
             service.write_raw(path, _no_chunks()),
         ]
@@ -207,9 +207,9 @@ def test_every_operation_refuses_paths_outside(make_desk: DeskMaker, opener: Dir
                 desk.do(attempt)
     for request in (ViewRequest(path="directory"), ViewRequest(path="..")):
         with pytest.raises(PathNotAllowed):
-            desk.do(service.view(request))
+            desk.do(service.perform(request))
     with pytest.raises(PathNotAllowed):
-        desk.do(service.find(FindRequest(pattern="*", path="directory")))
+        desk.do(service.perform(FindRequest(pattern="*", path="directory")))
     assert secret.read_text() == "secret\n"
     assert os.listdir(desk.outside) == ["secret.txt"]
 
@@ -223,7 +223,7 @@ def test_writes_never_go_through_a_hard_link(desk: Desk) -> None:
     secret = desk.outside / "secret.txt"
     secret.write_text("secret\n")
     os.link(secret, desk.root / "hard.txt")
-    desk.do(desk.service.update(UpdateRequest(path="hard.txt", content="changed\n")))
+    desk.do(desk.service.perform(UpdateRequest(path="hard.txt", content="changed\n")))
     assert secret.read_text() == "secret\n"
     assert (desk.root / "hard.txt").read_text() == "changed\n"
 
@@ -241,17 +241,17 @@ def test_no_operation_waits_for_what_is_no_regular_file(desk: Desk) -> None:
     service = desk.service
     for path, kind in kinds.items():
         for attempt in (
-            service.read(ReadRequest(path=path)),
-            service.read(ReadRequest(path=path, view_range=(1, 2))),
-            service.update(UpdateRequest(path=path, content="x")),
-            service.delete(DeleteRequest(path=path)),
-            service.move(MoveRequest(source_path=path, destination_path="moved.txt")),
+            service.perform(ReadRequest(path=path)),
+            service.perform(ReadRequest(path=path, view_range=(1, 2))),
+            service.perform(UpdateRequest(path=path, content="x")),
+            service.perform(DeleteRequest(path=path)),
+            service.perform(MoveRequest(source_path=path, destination_path="moved.txt")),
             service.read_raw(path),
             service.write_raw(path, _no_chunks()),
         ):
             with pytest.raises(NotAFile, match=kind):
                 desk.do(attempt)
-    found = desk.do(service.search(SearchRequest(pattern="x")))
+    found = desk.do(service.perform(SearchRequest(pattern="x")))
     assert found.matches == ()
 
 
@@ -263,7 +263,7 @@ def test_unreadable_file_is_refused_with_a_reason(desk: Desk) -> None:
     if os.geteuid() == 0:
         pytest.skip("root reads everything")
     with pytest.raises(PermissionDenied):
-        desk.do(desk.service.read(ReadRequest(path="locked.txt")))
+        desk.do(desk.service.perform(ReadRequest(path="locked.txt")))
 
 
 def test_directory_swapped_for_a_link_leads_nowhere(make_desk: DeskMaker, opener: DirectoryOpener) -> None:
@@ -290,9 +290,9 @@ def test_directory_swapped_for_a_link_leads_nowhere(make_desk: DeskMaker, opener
             service = desk.service
             content = f"inside {round_}\n"
             for attempt in (
-                service.read(ReadRequest(path="dir/file.txt")),
-                service.update(UpdateRequest(path="dir/file.txt", content=content)),
-                service.create(CreateRequest(path=f"dir/new{round_}.txt", content=content)),
+                service.perform(ReadRequest(path="dir/file.txt")),
+                service.perform(UpdateRequest(path="dir/file.txt", content=content)),
+                service.perform(CreateRequest(path=f"dir/new{round_}.txt", content=content)),
             ):
                 try:
                     result = desk.do(attempt)

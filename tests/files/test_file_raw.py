@@ -88,7 +88,7 @@ def test_write_replaces_and_undo_brings_back(desk: Desk) -> None:
     result = desk.do(desk.service.write_raw("a.txt", _pieces(b"new\n")))
     assert "-old\n+new\n" in result.diff
     assert file.stat().st_mode & 0o777 == 0o755
-    desk.do(desk.service.undo(UndoRequest(path="a.txt")))
+    desk.do(desk.service.perform(UndoRequest(path="a.txt")))
     assert file.read_bytes() == b"old\n"
 
 
@@ -103,7 +103,7 @@ def test_write_over_the_limit_changes_nothing(desk: Desk) -> None:
 def test_write_heeds_preconditions(desk: Desk) -> None:
     """By the etag of a read, or for new files only."""
     (desk.root / "a.txt").write_bytes(b"old")
-    etag = desk.do(desk.service.read(ReadRequest(path="a.txt"))).etag
+    etag = desk.do(desk.service.perform(ReadRequest(path="a.txt"))).etag
     for wanted in (ChangeRequest(if_none_match="*"), ChangeRequest(if_match="0" * 64)):
         with pytest.raises(PreconditionFailed):
             desk.do(desk.service.write_raw("a.txt", _pieces(b"new"), wanted))

@@ -76,7 +76,7 @@ class Files(RuleBasedStateMachine):
     def create(self, name: str, content: str) -> None:
         """Fails where there is a file."""
         failure = FileAlreadyExists if self.present(name) else None
-        self.attempt(self.service.create(CreateRequest(path=name, content=content)), failure)
+        self.attempt(self.service.perform(CreateRequest(path=name, content=content)), failure)
         if not failure:
             self.changed(name, content, self.new_mode)
 
@@ -84,7 +84,7 @@ class Files(RuleBasedStateMachine):
     def update(self, name: str, content: str) -> None:
         """Keeps the mode."""
         now = self.present(name)
-        self.attempt(self.service.update(UpdateRequest(path=name, content=content)), None if now else FileNotFound)
+        self.attempt(self.service.perform(UpdateRequest(path=name, content=content)), None if now else FileNotFound)
         if now:
             self.changed(name, content, now[1])
 
@@ -93,7 +93,7 @@ class Files(RuleBasedStateMachine):
         """With a line break where there is something to run into."""
         now = self.present(name)
         request = InsertRequest(path=name, content=content, line=0)
-        self.attempt(self.service.insert(request), None if now else FileNotFound)
+        self.attempt(self.service.perform(request), None if now else FileNotFound)
         if now:
             gap = "\n" if content and now[0] and not content.endswith("\n") else ""
             self.changed(name, content + gap + now[0].decode(), now[1])
@@ -103,7 +103,7 @@ class Files(RuleBasedStateMachine):
         """Fails where there is nothing to replace."""
         now = self.present(name)
         failure = FileNotFound if not now else None if old.encode() in now[0] else TextNotFound
-        result = self.attempt(self.service.replace(ReplaceRequest(path=name, old_string=old, new_string=new)), failure)
+        result = self.attempt(self.service.perform(ReplaceRequest(path=name, old_string=old, new_string=new)), failure)
         if now and result:
             assert result.replacements == now[0].count(old.encode())
             self.changed(name, now[0].decode().replace(old, new), now[1])
@@ -112,7 +112,7 @@ class Files(RuleBasedStateMachine):
     def delete(self, name: str) -> None:
         """Fails where there is no file."""
         now = self.present(name)
-        self.attempt(self.service.delete(DeleteRequest(path=name)), None if now else FileNotFound)
+        self.attempt(self.service.perform(DeleteRequest(path=name)), None if now else FileNotFound)
         if now:
             self.past[name].append(None)
 
@@ -126,7 +126,7 @@ class Files(RuleBasedStateMachine):
             FileNotFound if not now else FileAlreadyExists if self.present(destination) and not overwrite else None
         )
         request = MoveRequest(source_path=source, destination_path=destination, overwrite=overwrite)
-        self.attempt(self.service.move(request), failure)
+        self.attempt(self.service.perform(request), failure)
         if not failure:
             self.past[source], self.past[destination] = [None], [now]
 
@@ -148,7 +148,7 @@ class Files(RuleBasedStateMachine):
         """One step back, where there is one."""
         states = self.past.get(name, [None])
         failure = None if len(states) > 1 else NothingToUndo
-        result = self.attempt(self.service.undo(UndoRequest(path=name)), failure)
+        result = self.attempt(self.service.perform(UndoRequest(path=name)), failure)
         if result:
             states.pop()
             assert result.undo_depth == len(states) - 1
@@ -164,11 +164,11 @@ class Files(RuleBasedStateMachine):
         other = b"other " + content.encode()
         file.write_bytes(other)
         for back in range(1, times + 1):
-            self.runner.run(self.service.undo(UndoRequest(path=name, force=True)))
+            self.runner.run(self.service.perform(UndoRequest(path=name, force=True)))
             assert self.on_disk(name) == states[-1 - back]
         for back in range(times, 0, -1):
             assert self.on_disk(name) == states[-1 - back]
-            self.runner.run(self.service.undo(UndoRequest(path=name)))
+            self.runner.run(self.service.perform(UndoRequest(path=name)))
         assert self.on_disk(name) == (other, now[1])
         file.write_bytes(now[0])
 
@@ -181,7 +181,7 @@ class Files(RuleBasedStateMachine):
     def read(self, name: str) -> None:
         """Shows what the model has."""
         now = self.present(name)
-        result = self.attempt(self.service.read(ReadRequest(path=name)), None if now else FileNotFound)
+        result = self.attempt(self.service.perform(ReadRequest(path=name)), None if now else FileNotFound)
         if now and result:
             assert result.content.encode() == now[0]
 
@@ -191,7 +191,7 @@ class Files(RuleBasedStateMachine):
         """Back to the oldest state of each file, compared at every step."""
         for name, states in self.past.items():
             while len(states) > 1:
-                self.runner.run(self.service.undo(UndoRequest(path=name)))
+                self.runner.run(self.service.perform(UndoRequest(path=name)))
                 states.pop()
                 self.files_are_as_the_model_says()
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from shelld_py.config import FileSettings, SecurityMode
 from shelld_py.errors import FileTooLarge, LineOutOfRange, NotText
 from shelld_py.files.diff import unified_diff
-from shelld_py.files.nearest import nearest_text
 from shelld_py.files.policy import ReadPolicy, TextCheck, extensions
 from shelld_py.files.text_file import (
     LineReader,
@@ -20,6 +19,7 @@ from shelld_py.files.text_file import (
     inserted,
     line_spans,
 )
+from shelld_py.files.why_not_found import nearest_text
 
 TEXTS = st.text(alphabet="ab\n\r\u00e4\U0001f600", max_size=40)
 POLICY = ReadPolicy.from_settings(FileSettings())

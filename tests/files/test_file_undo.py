@@ -25,16 +25,16 @@ from .conftest import Desk, DeskMaker
 
 
 def _undo(desk: Desk, path: str, *, force: bool = False) -> Operation:
-    return desk.do(desk.service.undo(UndoRequest(path=path, force=force))).undone
+    return desk.do(desk.service.perform(UndoRequest(path=path, force=force))).undone
 
 
 def test_undo_walks_back_to_the_beginning(desk: Desk) -> None:
     """Content, mode and existence at every step, down to directories that were made for the file."""
     service, file = desk.service, desk.root / "new/a.txt"
-    desk.do(service.create(CreateRequest(path="new/a.txt", content="1\n2\n")))
-    desk.do(service.insert(InsertRequest(path="new/a.txt", content="3", line=2)))
-    desk.do(service.replace(ReplaceRequest(path="new/a.txt", old_string="2", new_string="two")))
-    result = desk.do(service.delete(DeleteRequest(path="new/a.txt")))
+    desk.do(service.perform(CreateRequest(path="new/a.txt", content="1\n2\n")))
+    desk.do(service.perform(InsertRequest(path="new/a.txt", content="3", line=2)))
+    desk.do(service.perform(ReplaceRequest(path="new/a.txt", old_string="2", new_string="two")))
+    result = desk.do(service.perform(DeleteRequest(path="new/a.txt")))
     assert result.undo_depth == 4
     assert _undo(desk, "new/a.txt") == "delete"
     assert file.read_text() == "1\ntwo\n3\n"
@@ -56,7 +56,7 @@ def test_undo_of_a_deletion_brings_back_bytes_and_attributes(desk: Desk) -> None
     file.write_bytes(b"\0\xff\r\n")
     os.setxattr(file, "user.note", b"kept")
     file.chmod(0o4701)
-    desk.do(desk.service.delete(DeleteRequest(path="sub/a.dat")))
+    desk.do(desk.service.perform(DeleteRequest(path="sub/a.dat")))
     file.parent.rmdir()
     _undo(desk, "sub/a.dat")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"\0\xff\r\n", 0o4701)
@@ -68,7 +68,7 @@ def test_undo_does_not_overwrite_what_something_else_changed(desk: Desk, change:
     """The conflict explains itself, and `force` does it all the same."""
     file = desk.root / "a.txt"
     file.write_text("before")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="after")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="after")))
     if change == "content":
         file.write_text("other")
     elif change == "mode":
@@ -86,8 +86,8 @@ def test_undo_does_not_overwrite_what_something_else_changed(desk: Desk, change:
 def test_forced_undo_can_be_undone(desk: Desk, other: bytes | None) -> None:
     """The file and its history are what they were before it, and it can be done again."""
     file = desk.root / "new/a.txt"
-    desk.do(desk.service.create(CreateRequest(path="new/a.txt", content="1")))
-    desk.do(desk.service.update(UpdateRequest(path="new/a.txt", content="2")))
+    desk.do(desk.service.perform(CreateRequest(path="new/a.txt", content="1")))
+    desk.do(desk.service.perform(UpdateRequest(path="new/a.txt", content="2")))
     if other is None:
         file.unlink()
     else:
@@ -108,9 +108,9 @@ def test_forced_undos_walk_back_and_undos_forward_again(make_desk: DeskMaker) ->
     """To the beginning, however long the history is, and all the way back to what something else made."""
     desk = make_desk(max_events_per_file=5)
     file = desk.root / "new/a.txt"
-    desk.do(desk.service.create(CreateRequest(path="new/a.txt", content="0")))
+    desk.do(desk.service.perform(CreateRequest(path="new/a.txt", content="0")))
     for number in range(1, 5):
-        desk.do(desk.service.update(UpdateRequest(path="new/a.txt", content=str(number))))
+        desk.do(desk.service.perform(UpdateRequest(path="new/a.txt", content=str(number))))
     file.write_text("other")
     back = []
     for _ in range(5):
@@ -132,7 +132,7 @@ def test_backups_stay_bounded_whatever_is_forced(make_desk: DeskMaker) -> None:
     file = desk.root / "a.txt"
     file.write_text("0")
     for number in range(40):
-        desk.do(desk.service.update(UpdateRequest(path="a.txt", content=str(number))))
+        desk.do(desk.service.perform(UpdateRequest(path="a.txt", content=str(number))))
         if number % 3:
             file.write_text(f"other {number}")
             _undo(desk, "a.txt", force=True)
@@ -145,7 +145,7 @@ def test_file_in_the_place_of_a_deleted_link_is_not_lost(desk: Desk) -> None:
     """A link cannot take its place in a way that could be undone, so it does not."""
     (desk.root / "target").write_text("1")
     (desk.root / "link").symlink_to("target")
-    desk.do(desk.service.delete(DeleteRequest(path="link")))
+    desk.do(desk.service.perform(DeleteRequest(path="link")))
     (desk.root / "link").write_text("mine")
     with pytest.raises(FileChanged, match="Move that file away"):
         _undo(desk, "link", force=True)
@@ -159,7 +159,7 @@ def test_undo_of_a_deletion_does_not_overwrite_a_new_file(desk: Desk) -> None:
     """What was made again in the meantime is somebody's work."""
     file = desk.root / "a.txt"
     file.write_text("before")
-    desk.do(desk.service.delete(DeleteRequest(path="a.txt")))
+    desk.do(desk.service.perform(DeleteRequest(path="a.txt")))
     file.write_text("made again")
     with pytest.raises(FileChanged, match="made again"):
         _undo(desk, "a.txt")
@@ -168,8 +168,8 @@ def test_undo_of_a_deletion_does_not_overwrite_a_new_file(desk: Desk) -> None:
 
 def test_move_ends_the_history(desk: Desk) -> None:
     """It cannot be undone, neither under the old name nor under the new one."""
-    desk.do(desk.service.create(CreateRequest(path="a.txt", content="x")))
-    desk.do(desk.service.move(MoveRequest(source_path="a.txt", destination_path="b.txt")))
+    desk.do(desk.service.perform(CreateRequest(path="a.txt", content="x")))
+    desk.do(desk.service.perform(MoveRequest(source_path="a.txt", destination_path="b.txt")))
     for path in ("a.txt", "b.txt"):
         with pytest.raises(NothingToUndo):
             _undo(desk, path)
@@ -178,9 +178,9 @@ def test_move_ends_the_history(desk: Desk) -> None:
 def test_only_the_newest_steps_are_kept(make_desk: DeskMaker) -> None:
     """The depth never exceeds the limit, nor do the backups."""
     desk = make_desk(max_events_per_file=3)
-    depths = [desk.do(desk.service.create(CreateRequest(path="a.txt", content="0"))).undo_depth]
+    depths = [desk.do(desk.service.perform(CreateRequest(path="a.txt", content="0"))).undo_depth]
     for number in range(1, 6):
-        depths.append(desk.do(desk.service.update(UpdateRequest(path="a.txt", content=str(number)))).undo_depth)
+        depths.append(desk.do(desk.service.perform(UpdateRequest(path="a.txt", content=str(number)))).undo_depth)
     assert depths == [1, 2, 3, 3, 3, 3]
     assert len(os.listdir(desk.backups)) == 3
     for _ in range(3):
@@ -194,9 +194,9 @@ def test_old_steps_are_forgotten(make_desk: DeskMaker) -> None:
     """After the time to live there is nothing to undo and no backup left."""
     desk = make_desk(event_ttl=10.0)
     (desk.root / "a.txt").write_text("1")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2")))
     desk.now = 9.0
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="3")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="3")))
     desk.now = 15.0
     _undo(desk, "a.txt")
     with pytest.raises(NothingToUndo):
@@ -208,7 +208,7 @@ def test_old_backups_are_removed_without_being_asked_for(make_desk: DeskMaker) -
     """The cleanup does it, also for files that nobody touches again."""
     desk = make_desk(event_ttl=10.0, cleanup_interval=0.01)
     (desk.root / "a.txt").write_text("1")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2")))
     desk.now = 11.0
 
     async def until_clean() -> None:
@@ -225,7 +225,7 @@ def test_old_backups_are_removed_without_being_asked_for(make_desk: DeskMaker) -
 def test_backups_are_private_and_end_with_the_service(desk: Desk) -> None:
     """Nobody else may read them; none outlives a reset or the end."""
     (desk.root / "a.txt").write_text("1")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2")))
     assert stat.S_IMODE(desk.backups.stat().st_mode) == 0o700
     (backup,) = desk.backups.iterdir()
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
@@ -233,7 +233,7 @@ def test_backups_are_private_and_end_with_the_service(desk: Desk) -> None:
     assert os.listdir(desk.backups) == []
     with pytest.raises(NothingToUndo):
         _undo(desk, "a.txt")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="3")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="3")))
     desk.do(desk.service.aclose())
     assert os.listdir(desk.backups) == []
 
@@ -241,7 +241,7 @@ def test_backups_are_private_and_end_with_the_service(desk: Desk) -> None:
 def test_leftovers_of_a_killed_service_are_removed_at_the_start(desk: Desk, make_desk: DeskMaker) -> None:
     """Nobody can undo them any more."""
     (desk.root / "a.txt").write_text("1")
-    desk.do(desk.service.update(UpdateRequest(path="a.txt", content="2")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2")))
     assert os.listdir(desk.backups)
     make_desk()
     assert os.listdir(desk.backups) == []

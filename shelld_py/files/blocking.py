@@ -1,0 +1,111 @@
+"""Work that blocks, off the event loop: in a thread, alone on a file, or in a process of its own.
+
+What a thread works on, descriptors and locks, must not be closed or released under it: the number of a closed
+descriptor is soon that of another file. So a cancellation takes effect when the work is done.
+
+A thread cannot be stopped, and Python's `re` holds the interpreter's lock for as long as it takes. So what the pattern
+of a stranger can hold up is done in a process, which can be killed: the call is pickled, a fresh interpreter does it,
+and what it returns or raises is pickled back. A fork would copy the locks of this process in whatever state they are,
+and the pools of the standard library import the caller's main module again. Knows nothing of what the work is.
+"""
+
+import asyncio
+import contextlib
+import pickle
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
+
+from shelld_py.helpers import helper_command
+from shelld_py.linux.syscalls import die_with_parent
+
+T = TypeVar("T")
+
+_MOST_THREADS = 40
+"""A file system that does not answer holds up one for each operation, and with all of them all other operations."""
+
+
+class Threads:
+    """The threads in which files are worked on. They end when this is no more."""
+
+    def __init__(self) -> None:
+        """Start none yet."""
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, "files")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, or raise what it raises. A cancellation waits for its end."""
+        thread = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        cancellation: asyncio.CancelledError | None = None
+        while not thread.done():
+            try:
+                await asyncio.wait([thread])
+            except asyncio.CancelledError as error:
+                cancellation = error
+        if cancellation is not None:
+            thread.exception()
+            raise cancellation
+        return thread.result()
+
+
+class KeyedLocks:
+    """A lock for each key that is in use at the moment, first come, first served; of one event loop."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    @contextlib.asynccontextmanager
+    async def hold(self, *keys: str) -> AsyncIterator[None]:
+        """Hold the locks of all `keys`, taken in sorted order, so that two holders never wait for each other."""
+        async with contextlib.AsyncExitStack() as stack:
+            for key in sorted(set(keys)):
+                await stack.enter_async_context(self._hold_one(key))
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _hold_one(self, key: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._locks[key], self._users[key]
+
+
+async def call_in_process(work: Callable[[], T]) -> T:
+    """Return what `work` returns, or raise what it raises; all three must be picklable.
+
+    The process starts in some 100 ms, and is killed when the caller is cancelled, or dies.
+    """
+    process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
+    try:
+        answer, _ = await process.communicate(pickle.dumps(work))
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"the process that does the work has ended with status {process.returncode}")
+    result, error = pickle.loads(answer)
+    if error is not None:
+        raise error
+    return cast("T", result)
+
+
+def serve() -> None:
+    """Do the call that is on standard input, and write its outcome to standard output: the process's side."""
+    die_with_parent()
+    work = pickle.load(sys.stdin.buffer)
+    outcome: tuple[object, Exception | None]
+    try:
+        outcome = (work(), None)
+    except Exception as error:
+        outcome = (None, error)
+    sys.stdout.buffer.write(pickle.dumps(outcome))
