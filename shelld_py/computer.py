@@ -6,17 +6,16 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from shelld_py.config import Settings
-from shelld_py.errors import ShellAlreadyStarted, ShuttingDown
+from shelld_py.errors import ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.linux import oom
@@ -32,21 +31,17 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import ActiveRun, Command, KillResult, ShellState, ShellStatus, StartupRequest
+from shelld_py.models import ActiveRun, KillResult, ShellState, ShellStatus, StartupRequest
 from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.limits import KernelLimits
-from shelld_py.shells.registry import Sessions
-from shelld_py.shells.run import Run
+from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.states import MESSAGES, Event
 from shelld_py.shells.store import Entry, RunStore
 from shelld_py.version import __version__
 
 T = TypeVar("T")
-
-MAIN: Final = "main"
-"""The session id of the main shell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,19 +107,20 @@ class Computer:
             logger=logger,
         )
         self._started = time.monotonic()
-        self.main = Shell(MAIN, self._context)
-        self.sessions = Sessions(
+        self.shells = Shells(
             partial(Shell, context=self._context),
             most=settings.limits.max_sessions,
             idle=settings.timeout.session_idle,
             lifetime=settings.timeout.session_lifetime,
         )
         self._shell_version: str | None = None
-        self._one_shots: dict[str, Shell] = {}
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[Any]] = set()
-        self._ending_shells = False
-        """Whether all shells are being ended: one that was starting meanwhile ends, too."""
+
+    @property
+    def main(self) -> Shell:
+        """The main shell."""
+        return self.shells.main
 
     @property
     def uptime(self) -> float:
@@ -155,68 +151,32 @@ class Computer:
                 yield f"files.allowed_directories: there is no directory {root!r}"
 
     def shell(self, session_id: str | None) -> Shell:
-        """Return a shell; the main one for None. Raises `SessionNotFound`."""
-        if session_id is None or session_id == MAIN:
-            return self.main
-        return self._one_shots.get(session_id) or self.sessions.find(session_id)
+        """Return a shell, and note that it is in use; the main one for None. Raises `SessionNotFound`."""
+        return self.shells.get(session_id or MAIN)
 
     def state_of(self, session_id: str) -> ShellState:
         """Return the state of a shell, without touching its idle time; one that is gone is `available`."""
-        shell = self.peek(session_id)
+        shell = self.shells.find(session_id)
         return shell.state if shell else ShellState.AVAILABLE
-
-    def peek(self, session_id: str) -> Shell | None:
-        """Return a shell, if there is one, without touching its idle time."""
-        return self.main if session_id == MAIN else self._one_shots.get(session_id) or self.sessions.peek(session_id)
-
-    def shells(self) -> list[Shell]:
-        """Return all shells."""
-        return [self.main, *self.sessions.shells(), *self._one_shots.values()]
-
-    async def one_shot(self, command: Command, run_id: str | None) -> Run:
-        """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
-        shell = Shell(uuid.uuid4().hex[:12], self._context)
-        await shell.start(StartupRequest())
-        self._one_shots[shell.session_id] = shell
-        if self._ending_shells:
-            await self._close_one_shot(shell)
-            raise ShuttingDown("All shells are being ended.")
-        try:
-            run = shell.submit(command, run_id)
-        except BaseException:
-            await self._close_one_shot(shell)
-            raise
-        self.carry_through(self._see_off(shell, run))
-        return run
-
-    async def _see_off(self, shell: Shell, run: Run) -> None:
-        while run.running:
-            await run.changed()
-        await shell.settled()
-        await self._close_one_shot(shell)
-
-    async def _close_one_shot(self, shell: Shell) -> None:
-        await shell.end("The shell of the command was closed.")
-        self._one_shots.pop(shell.session_id, None)
 
     async def kill_run(self, entry: Entry, number: int | None = None, *, background: bool = False) -> KillResult:
         """Kill a run, or send it one signal. One that has ended is left as it is.
 
         With `background`, and where the run has a shell of its own, what it has left running is killed, too.
         """
-        run, shell = entry.run, self.peek(entry.session_id)
+        run, shell = entry.run, self.shells.find(entry.session_id)
         if run is None or shell is None:
             return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
         killed, survivors = False, tuple[int, ...]()
         if run.running:
             result = await shell.kill(number, run)
             killed, survivors = result.killed, result.survivors
-        one_shot = shell.session_id in self._one_shots
+        one_shot = self.shells.is_one_shot(shell)
         if number is None and (background or one_shot):
             found, survivors = await shell.kill_background(run)
             killed = killed or found
         if number is None and one_shot:
-            await self._close_one_shot(shell)
+            await self.shells.end_one_shot(shell)
             survivors = ()
         return KillResult(state=shell.state, run=entry.run_id, killed=killed, survivors=survivors)
 
@@ -234,7 +194,7 @@ class Computer:
         return task
 
     def _limit_broken(self, session_id: str) -> None:
-        self.sessions.close_soon(session_id, "The session broke a limit.")
+        self.shells.close_soon(session_id, "The session broke a limit.")
 
     async def startup(self, request: StartupRequest) -> None:
         """Start the main shell, after its hook."""
@@ -261,12 +221,12 @@ class Computer:
             await self._end_shells(reason)
             await end_requests()
             await self._end_shells(reason)
-            self.main = Shell(MAIN, self._context)
+            self.shells.renew()
             self.store.clear()
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:
-            self._ending_shells = False
+            self.shells.ending = False
 
     async def end(self) -> None:
         """End every shell and run the last hook."""
@@ -294,7 +254,7 @@ class Computer:
             working_directory=shell.working_directory,
             shell_pid=shell.pid,
             uptime=round(self.uptime, 3),
-            sessions=len(self.sessions.shells()),
+            sessions=len(self.shells.sessions),
             run=shown,
             last_run_id=shell.last_run.run_id if shell.last_run else None,
         )
@@ -318,8 +278,6 @@ class Computer:
         )
 
     async def _end_shells(self, reason: str) -> None:
-        self._ending_shells = True
-        await self.sessions.close_all(reason)
-        await asyncio.gather(*(shell.end(reason) for shell in self.shells()))
+        await self.shells.end_all(reason)
         if self._closing:
             await asyncio.wait(set(self._closing))

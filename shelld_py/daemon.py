@@ -219,7 +219,7 @@ class Daemon:
         self._logger.warning("ends in %s unless a request comes (timeout.idle)", format_duration(round(left)))
 
     def _runs_count_and_go_on(self) -> bool:
-        return self._settings.timeout.idle_counts_runs and any(shell.run for shell in self._computer.shells())
+        return self._settings.timeout.idle_counts_runs and any(shell.run for shell in self._computer.shells.all)
 
     def _start_watchdog(self) -> None:
         """From now on the process has `timeout.shutdown` to end; nobody calls that off.

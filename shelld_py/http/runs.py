@@ -208,7 +208,7 @@ async def _reached_condition(call: Call[WaitQuery, None], entry: Entry, timeout:
     one = query.cursor is not None or "stream" in call.request.query_params
     logs = {name: computer.store.log(entry, name) for name in ([query.stream] if one else Stream)}
     readers = [Reader(name, log, query.cursor or 0) for name, log in logs.items() if log]
-    wait = Until(conditions, entry.run, computer.peek(entry.session_id), readers)
+    wait = Until(conditions, entry.run, computer.shells.find(entry.session_id), readers)
     reached = await _while_connected(call.request, wait.wait(timeout))
     return reached.text if reached else None
 

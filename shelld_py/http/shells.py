@@ -66,7 +66,7 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
 
 async def _execute(call: Call[Any, RunRequest]) -> Response:
     """Run a command in a shell of its own."""
-    return await _answer_run(call, None, call.computer.one_shot, Streams.SEPARATE)
+    return await _answer_run(call, None, call.computer.shells.one_shot, Streams.SEPARATE)
 
 
 async def _answer_run(
@@ -181,13 +181,13 @@ async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput:
 
 
 async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
-    shell = await call.computer.sessions.open(call.body)
+    shell = await call.computer.shells.open(call.body)
     return SessionReference(session_id=shell.session_id)
 
 
 async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
     computer = call.computer
-    return [_session_status(call, shell) for shell in [computer.main, *computer.sessions.shells()]]
+    return [_session_status(call, shell) for shell in [computer.main, *computer.shells.sessions]]
 
 
 async def _get_session(call: Call[None, None]) -> SessionStatus:
@@ -196,12 +196,12 @@ async def _get_session(call: Call[None, None]) -> SessionStatus:
 
 async def _close_session(call: Call[None, None]) -> SessionReference:
     session_id = call.request.path_params["session_id"]
-    await call.computer.sessions.close(session_id, "The session was closed.")
+    await call.computer.shells.close(session_id, "The session was closed.")
     return SessionReference(session_id=session_id)
 
 
 def _session_status(call: Call[Any, None], shell: Shell) -> SessionStatus:
-    expires_at = call.computer.sessions.expires_at(shell.session_id)
+    expires_at = call.computer.shells.expires_at(shell.session_id)
     return SessionStatus(
         **_status_members(call, shell),
         created_at=utc_timestamp(shell.created_at),

@@ -35,7 +35,7 @@ async def run_shell_command(arguments: RunShellCommand, call: Call) -> Outcome:
         description=arguments.description,
         streams=Streams.SEPARATE,
     )
-    run = await start_run(call, call.computer.one_shot(command, None))
+    run = await start_run(call, call.computer.shells.one_shot(command, None))
     result = await run_and_show(call, run, patience(call))
     advice = job_advice(run.run_id, None, awaiting_input=result.awaiting_input)
     running = result.status is RunStatus.RUNNING
@@ -59,14 +59,14 @@ async def run_shell_command(arguments: RunShellCommand, call: Call) -> Outcome:
 
 async def open_session(_: NoArguments, call: Call) -> Outcome:
     """Open a session."""
-    shell = await call.computer.sessions.open(StartupRequest())
+    shell = await call.computer.shells.open(StartupRequest())
     result = SessionResult(session_id=shell.session_id)
     return Outcome(result=result, text=with_footer("", f"session {shell.session_id} is open"))
 
 
 async def close_session(arguments: CloseSession, call: Call) -> Outcome:
     """Close a session."""
-    await call.computer.sessions.close(arguments.session_id, "The session was closed.")
+    await call.computer.shells.close(arguments.session_id, "The session was closed.")
     result = SessionResult(session_id=arguments.session_id)
     return Outcome(result=result, text=with_footer("", f"session {arguments.session_id} is closed"))
 
@@ -75,7 +75,7 @@ async def execute_command(arguments: ExecuteCommand, call: Call) -> Outcome:
     """Run a command in a session, or in a shell of its own."""
     command = Command(text=needed_command(arguments.command), streams=Streams.SEPARATE)
     if arguments.session_id is None:
-        run = await start_run(call, call.computer.one_shot(command, None))
+        run = await start_run(call, call.computer.shells.one_shot(command, None))
     else:
         run = call.computer.shell(arguments.session_id).submit(command)
     shown = await run_and_show(call, run, patience(call))
@@ -103,7 +103,7 @@ async def shell_exec(arguments: ShellExec, call: Call) -> Outcome:
         environment=arguments.environment,
         streams=arguments.streams,
     )
-    run = await start_run(call, call.computer.one_shot(command, None))
+    run = await start_run(call, call.computer.shells.one_shot(command, None))
     result = await run_and_show(call, run, patience(call, arguments.timeout), arguments.max_output)
     return _outcome(result, result, run, job_advice(run.run_id, None, awaiting_input=result.awaiting_input))
 

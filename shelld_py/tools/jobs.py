@@ -37,7 +37,7 @@ async def shell_start(arguments: ShellStart, call: Call) -> Outcome:
         environment=arguments.environment,
         streams=Streams.MERGED,
     )
-    run = await start_run(call, call.computer.one_shot(command, None))
+    run = await start_run(call, call.computer.shells.one_shot(command, None))
     entry = call.computer.store.entry(run.run_id)
     if arguments.inline_wait:
         await run.wait(patience(call, arguments.inline_wait), for_input=True)

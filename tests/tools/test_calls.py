@@ -180,7 +180,7 @@ def test_cancelling_while_the_shell_starts_leaves_nothing(tmp_path: Path, tool: 
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        while len(computer.shells()) > 1 or not computer.store.entries():
+        while len(computer.shells.all) > 1 or not computer.store.entries():
             await asyncio.sleep(0.005)
         (entry,) = computer.store.entries()
         while entry.status is RunStatus.RUNNING:

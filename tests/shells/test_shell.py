@@ -1,16 +1,13 @@
 """A shell as a library: `async with Shell(...)`, without HTTP and without a daemon."""
 
 import asyncio
-import logging
-import os
 import signal
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shelld_py.config import LimitSettings, OnExit, OutputSettings, ShellSettings
+from shelld_py.config import OnExit
 from shelld_py.errors import (
     Conflict,
     InvalidRequest,
@@ -21,57 +18,13 @@ from shelld_py.errors import (
     StdinGap,
 )
 from shelld_py.linux import processes
-from shelld_py.linux.orphans import Reaper
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
 from shelld_py.output.text import render
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import RunStore
+from tests.shells.places import in_shell, until
 
 AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
-LOGGER = logging.getLogger("tests.unit.shell")
-
-
-def in_shell(directory: Path, test: Callable[[Shell], Awaitable[None]], **settings: Any) -> None:
-    """Run `test` with a shell that was started in `directory`, and end the shell; nothing of it may stay."""
-
-    async def body() -> None:
-        work = directory / "work"
-        work.mkdir()
-        store = RunStore(directory / "data", OutputSettings(), LOGGER)
-        store.open()
-        reaper = Reaper()
-        for pid in processes.children(os.getpid()):
-            reaper.own(pid)
-        context = ShellContext(
-            settings=ShellSettings(
-                **{name: value for name, value in settings.items() if name in vars(ShellSettings())}
-            ),
-            environment={"PATH": os.environ["PATH"], "HOME": str(work), "FROM_HOST": "yes"},
-            directory=str(work),
-            log_directory=directory / "data",
-            log_max=1 << 20,
-            kill_grace=settings.get("kill_grace", 1.0),
-            command_lifetime=settings.get("command_lifetime", 0.0),
-            limits=LimitSettings(),
-            on_breach=lambda _: None,
-            open_files=(1024, 4096),
-            store=store,
-            reaper=reaper,
-            logger=LOGGER,
-        )
-        before = set(processes.children(os.getpid()))
-        async with asyncio.timeout(20):
-            async with Shell("main", context) as shell:
-                assert shell.state is READY
-                await test(shell)
-            assert shell.state is AVAILABLE
-            assert shell.pid is None
-        assert set(processes.children(os.getpid())) <= before
-        store.close()
-
-    asyncio.run(body())
 
 
 async def ran(shell: Shell, text: str, **fields: Any) -> Run:
@@ -87,12 +40,6 @@ def output(run: Run, stream: Stream = Stream.STDOUT) -> str:
     log = run.log(stream)
     assert log is not None
     return render(log.read(0, 1 << 20).data)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Return when `condition` is true; the time is bounded by the test's own."""
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 def test_a_command_and_its_result(tmp_path: Path) -> None:
