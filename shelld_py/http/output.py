@@ -105,6 +105,7 @@ def _events(call: Call[OutputQuery, None], entry: Entry, cursor: int) -> Respons
 
     async def result() -> RunResult:
         part = OutputChoice.of(query.format, None, computer.settings.output)
+        await computer.store.measure(entry)
         found = computer.store.result(entry, computer.state_of(entry.session_id))
         return await result_of_events(found, computer.store.log_reader(entry), part)
 

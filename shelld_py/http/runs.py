@@ -179,6 +179,7 @@ async def _result_response(
     """Return the result as it stands; `reached` is what a wait for conditions has come to."""
     computer = call.computer
     choice = OutputChoice.of(query.format, query.max_output, computer.settings.output)
+    await computer.store.measure(entry)
     result = computer.store.result(entry, computer.state_of(entry.session_id))
     if reached is not msgspec.UNSET:
         result = WaitResult(**msgspec.structs.asdict(result), reached=reached)

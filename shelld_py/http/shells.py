@@ -88,6 +88,7 @@ async def _answer_run(
 
     async def last_result() -> RunResult:
         part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
+        await computer.store.measure(entry)
         return await result_of_events(result(), computer.store.log_reader(entry), part)
 
     for_input = wanted.on_input is OnInput.RETURN
@@ -105,6 +106,7 @@ async def _answer_run(
     if run.running:
         run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
         computer.store.publish(run, computer.state_of(run.session_id))
+    await run.measure()
     final = run.result(computer.state_of(run.session_id))
     return await run_response(
         final, run.log, choice, as_text=as_text, directory=run.working_directory, for_input=for_input

@@ -3,13 +3,14 @@
 Reads the log, which is where output lives; keeps nothing. Knows nothing of runs or HTTP.
 """
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from shelld_py.models import OutputFormat
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import TextRenderer, character_boundary
+from shelld_py.output.text import INLINE, LINE_LIMIT, TextRenderer, character_boundary, is_plain
 
 READ_SIZE: Final = 64 * 1024
 """Bytes that are read and rendered at once: so long others wait where a thread does it, and so much memory it takes."""
@@ -41,26 +42,87 @@ class Excerpt:
 
 
 class SizeCounter:
-    """Counts the characters of the text that bytes render to, as the bytes come in."""
+    """How many characters the text of a growing log has: of plain text its bytes; anything else is rendered when asked.
 
-    __slots__ = ("_renderer", "_size")
+    Belongs to an event loop. What is no longer kept (a log keeps its beginning and its end) counts by its bytes.
+    """
 
-    def __init__(self) -> None:
-        self._renderer = TextRenderer()
-        self._size = 0
+    __slots__ = ("_ended", "_line", "_log", "_measuring", "_position", "_renderer", "_size", "_unfinished")
 
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
-        self._size += len(self._renderer.feed(data))
+    def __init__(self, log: OutputLog) -> None:
+        self._log = log
+        self._line = 0
+        """Where the unfinished line begins, as long as all was plain: what follows can redraw it."""
+        self._renderer: TextRenderer | None = None
+        """From the first bytes on that were not plain."""
+        self._position = 0
+        """Bytes that are counted."""
+        self._size = self._unfinished = 0
+        self._ended = False
+        self._measuring = asyncio.Lock()
+
+    def note(self, data: memoryview) -> None:
+        """Take note of what has just been appended to the log."""
+        if self._renderer:
+            return
+        content = bytes(data)
+        if not (content.isascii() and is_plain(content)):
+            self._size = self._position = self._line
+            self._renderer = TextRenderer()
+            return
+        start = self._position
+        self._position = self._size = start + len(content)
+        if (line_feed := content.rfind(b"\n")) >= 0:
+            self._line = start + line_feed + 1
+        # Where the renderer breaks a line without end, nothing before the break can be redrawn.
+        self._line += max(0, self._position - self._line - 1) // LINE_LIMIT * LINE_LIMIT
 
     def finish(self) -> None:
-        """Count what is left unfinished as it is: nothing more will come for now."""
-        self._size += len(self._renderer.finish())
+        """What is left unfinished counts as it is: nothing more will come."""
+        self._ended = True
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that has come is counted."""
+        if self._renderer is None:
+            return True
+        left = self._renderer.pending if self._ended else 0
+        return not self._measuring.locked() and self._position == self._log.size and not left
 
     @property
     def size(self) -> int:
-        """Characters so far, those of the unfinished line among them."""
-        return self._size + len(self._renderer.unfinished()[0])
+        """Characters so far, those of the unfinished line among them; what is not rendered yet counts by its bytes.
+
+        `measure` makes it exact. A few bytes are rendered here.
+        """
+        if not self._measuring.locked() and self._behind <= INLINE:
+            self._count()
+        return self._size + self._unfinished + self._log.size - self._position
+
+    async def measure(self) -> None:
+        """Render what has come so far, and was not rendered yet: in a thread, unless it is little."""
+        async with self._measuring:
+            if self._behind > INLINE:
+                await asyncio.to_thread(self._count)
+            else:
+                self._count()
+
+    @property
+    def _behind(self) -> int:
+        """Bytes that have to be rendered to know the size, those of the unfinished line among them."""
+        return self._log.size - self._position + self._renderer.pending if self._renderer else 0
+
+    def _count(self) -> None:
+        renderer, end = self._renderer, self._log.size
+        if renderer is None or (self._position == end and not self._ended):
+            return
+        while self._position < end:
+            chunk = self._log.read(self._position, READ_SIZE)
+            self._size += min(chunk.dropped, end - self._position) + len(renderer.feed(chunk.data))
+            self._position = chunk.end
+        if self._ended:
+            self._size += len(renderer.finish())
+        self._unfinished = len(renderer.unfinished()[0])
 
 
 def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str, end: int | None = None) -> Excerpt:

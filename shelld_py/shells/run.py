@@ -6,7 +6,7 @@ It starts nothing and kills nothing; its shell does that and tells it.
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Usage, utc_timestamp
@@ -33,7 +33,7 @@ class _Channel:
     """One output stream: its log, and the size of its text."""
 
     log: OutputLog
-    counter: SizeCounter = field(default_factory=SizeCounter)
+    counter: SizeCounter
 
 
 class Run:
@@ -65,7 +65,7 @@ class Run:
         """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
         self._duration = 0.0
         self._last_result: RunResult | None = None
-        self._channels = {stream: _Channel(log) for stream, log in logs.items()}
+        self._channels = {stream: _Channel(log, SizeCounter(log)) for stream, log in logs.items()}
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
@@ -94,7 +94,7 @@ class Run:
         return [channel.log for channel in self._channels.values()]
 
     def text_size(self, stream: Stream) -> int:
-        """Return the characters of the text of `stream` so far."""
+        """Return the characters of the text of `stream` so far; what is not rendered yet counts by its bytes."""
         channel = self._channels.get(stream)
         return channel.counter.size if channel else 0
 
@@ -146,6 +146,11 @@ class Run:
         except TimeoutError:
             return
 
+    async def measure(self) -> None:
+        """Render what has come so far for its size: the next result has the true sizes."""
+        for channel in self._channels.values():
+            await channel.counter.measure()
+
     def result(self, state: ShellState) -> RunResult:
         """Return the result as it stands, without output; `state` is that of the shell."""
         if self._last_result and self._last_result.state is state:
@@ -184,14 +189,15 @@ class Run:
                 processes_left=len(self.background_pids),
             ),
         )
-        self._last_result = result if ending else None
+        settled = ending and all(channel.counter.exact for channel in self._channels.values())
+        self._last_result = result if settled else None
         return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:
         self._last_result = None
         channel = self._channels[stream]
         channel.log.append(data)
-        channel.counter.feed(bytes(data))
+        channel.counter.note(data)
         self.active_at = time.monotonic()
         self.awaiting_input = False
         if self._waiters:

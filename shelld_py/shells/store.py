@@ -189,6 +189,7 @@ class RunStore:
 
     async def seal(self, run: Run, state: ShellState) -> None:
         """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
+        await run.measure()
         split = [log for log in run.logs if log.segmented]
         joined = [log for log in split if await asyncio.to_thread(self._join, run.run_id, log)]
         self.save(run, state)
@@ -228,6 +229,11 @@ class RunStore:
             return msgspec.json.decode(content, type=Snapshot)
         except (OSError, msgspec.MsgspecError) as error:
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
+
+    async def measure(self, entry: Entry) -> None:
+        """Have the next result of a run tell the true sizes of its output, however much of it is to be rendered."""
+        if entry.run:
+            await entry.run.measure()
 
     def result(self, entry: Entry, state: ShellState) -> RunResult:
         """Return the result of a run as it stands, without output; `state` is that of its shell."""

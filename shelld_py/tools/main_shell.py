@@ -132,6 +132,7 @@ async def _news(call: Call, entry: Entry, note: str = "") -> Outcome:
     """Return what a command has written since it was last seen, and remember that it is seen now."""
     computer, view = call.computer, call.view
     log = computer.store.log(entry, Stream.STDOUT)
+    await computer.store.measure(entry)
     result = computer.store.result(entry, computer.main.state)
     running = result.status is RunStatus.RUNNING
     output, more = "", False

@@ -74,6 +74,7 @@ async def shown(call: Call, entry: Entry, maximum: int | None = None) -> RunResu
     if entry.run and entry.run.running:
         computer.store.publish(entry.run, computer.state_of(entry.session_id))
     choice = OutputChoice.of(OutputFormat.TEXT, maximum, computer.settings.output)
+    await computer.store.measure(entry)
     result = computer.store.result(entry, computer.state_of(entry.session_id))
     return await with_output(result, computer.store.log_reader(entry), choice, _where)
 

@@ -1,5 +1,6 @@
 """The part of an output that an answer shows, and the count of what it leaves out."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from shelld_py.models import OutputFormat
 from shelld_py.output.excerpt import Cut, Excerpt, SizeCounter, excerpt, pieces
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import render
+from shelld_py.output.text import LINE_LIMIT, TextRenderer, render
 from tests.unit.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW
@@ -105,22 +106,78 @@ def test_pieces_join_to_the_whole(directory: Path, data: bytes, form: OutputForm
     log.close()
 
 
+def counted(log: OutputLog, parts: list[bytes], asked: list[bool]) -> SizeCounter:
+    """Write `parts` to `log`; ask for the size after those for which `asked` says so."""
+    counter = SizeCounter(log)
+    for index, part in enumerate(parts):
+        log.append(part)
+        counter.note(memoryview(part))
+        if asked and asked[index % len(asked)]:
+            assert counter.size == len(whole_text(b"".join(parts[: index + 1])))
+            assert counter.exact
+    return counter
+
+
+def whole_text(data: bytes) -> str:
+    """Return the text of all that has come, the unfinished line as it looks now."""
+    renderer = TextRenderer()
+    return renderer.feed(data) + renderer.unfinished()[0]
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.lists(OUTPUTS, max_size=4))
-def test_sizes_are_counted_as_the_bytes_come(parts: list[bytes]) -> None:
-    """The counter of a finished run has the length of the text, however the bytes came."""
-    counter = SizeCounter()
-    for part in parts:
-        counter.feed(part)
+@given(
+    st.lists(OUTPUTS | st.sampled_from([b"plain", b"two\nlines", b"\r"]), max_size=5),
+    st.lists(st.booleans(), max_size=3),
+)
+def test_sizes_are_those_of_the_text(directory: Path, parts: list[bytes], asked: list[bool]) -> None:
+    """The size has the length of the text, however the bytes came and whenever it was asked for."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 1 << 20).create()
+    counter = counted(log, parts, asked)
     counter.finish()
     assert counter.size == len(render(b"".join(parts)))
+    log.close()
 
 
-def test_a_size_includes_the_unfinished_line() -> None:
-    """A prompt counts as it looks now."""
-    counter = SizeCounter()
-    counter.feed(b"line\n10%\r20")
-    assert counter.size == len("line\n20%")
+@pytest.mark.parametrize("before", [0, 1, LINE_LIMIT - 1, LINE_LIMIT, LINE_LIMIT + 1, 3 * LINE_LIMIT + 5])
+def test_a_long_line_that_is_drawn_over_late(directory: Path, before: int) -> None:
+    """Plain text is counted by its bytes until something draws over it: then from where the line was broken."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 1 << 20).create()
+    parts = [b"first\n", b"x" * before, b"\rdrawn over"]
+    counter = counted(log, parts, [False])
+    counter.finish()
+    asyncio.run(counter.measure())
+    assert counter.exact
+    assert counter.size == len(render(b"".join(parts)))
+    log.close()
+
+
+def test_much_that_is_not_plain_is_counted_when_it_is_asked_for(directory: Path) -> None:
+    """Until then it counts by its bytes, and nothing is rendered in the event loop."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 1 << 20).create()
+    line = b"\x1b[31mred\x1b[0m\n"
+    counter = counted(log, [b"plain\n", line * 10_000], [False])
+    assert not counter.exact
+    assert counter.size == log.size
+    asyncio.run(counter.measure())
+    assert counter.exact
+    assert counter.size == len("plain\n" + "red\n" * 10_000)
+    log.close()
+
+
+def test_what_is_not_kept_counts_by_its_bytes(directory: Path) -> None:
+    """A log that has lost its middle has the size of the text that is left, and of the bytes that are not."""
+    (directory / "log").unlink(missing_ok=True)
+    log = OutputLog(f"{directory}/log", 8000).create()
+    counter = counted(log, [b"\x1b[31mred\x1b[0m\n"] * 2000, [False])
+    counter.finish()
+    asyncio.run(counter.measure())
+    gone = log.size - log.kept
+    assert gone > 0
+    assert abs(counter.size - gone - log.kept * len("red\n") // len(b"\x1b[31mred\x1b[0m\n")) < 50
+    log.close()
 
 
 @pytest.mark.parametrize(
