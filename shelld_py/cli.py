@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shelld_py.errors import ConfigError
-from shelld_py.loading import Configuration, forget_key, load, process_environment
+from shelld_py.loading import Configuration, load, process_environment
 from shelld_py.version import __version__
 
 _USAGE_ERROR = 2
@@ -116,8 +116,10 @@ def _configuration(options: argparse.Namespace, environ: Mapping[str, str]) -> C
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     configuration = _configuration(options, environ)
-    forget_key()
     from shelld_py.daemon import serve
+    from shelld_py.linux.syscalls import erase_variable
+
+    erase_variable("SHELLD_KEY")
 
     return serve(configuration, environ)
 

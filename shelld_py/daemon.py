@@ -39,8 +39,9 @@ from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.idle import IdleTimer
 from shelld_py.linux import oom
-from shelld_py.linux.processes import become_subreaper, still_alive
+from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
+from shelld_py.linux.syscalls import become_subreaper
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 from shelld_py.shells.data_directory import claim

@@ -4,7 +4,6 @@
 file of the daemon that reads the process's environment. What settings there are is in config.py.
 """
 
-import ctypes
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,16 +63,6 @@ def load(file: str | None, environ: Mapping[str, str], assignments: Sequence[str
 def process_environment() -> dict[str, str]:
     """Return the environment of this process."""
     return dict(os.environ)
-
-
-def forget_key() -> None:
-    """Remove `SHELLD_KEY` from this process, from the memory too that /proc/PID/environ shows (proc(5))."""
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    address = libc.getenv(b"SHELLD_KEY")
-    if address:
-        ctypes.memset(address, 0, len(ctypes.string_at(address)))
-    os.environ.pop("SHELLD_KEY", None)
 
 
 def inheritable_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Imports point downwards: no wing knows one that stands above it."""
+"""Imports point downwards: no wing knows one that stands above it. And they come in by the door."""
 
 import ast
 from collections.abc import Iterator
@@ -22,10 +22,11 @@ def _wing(module: tuple[str, ...]) -> str:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, ...]]:
+    """What PATH imports of the package: WING, ROOM, or WING and the name that its door gives."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "shelld_py":
             inside = tuple((node.module or "").split(".")[1:])
-            yield from ([(name.name,) for name in node.names] if not inside else [inside])
+            yield from ([(*inside, name.name) for name in node.names] if len(inside) < 2 else [inside])
         elif isinstance(node, ast.Import):
             yield from (tuple(name.name.split(".")[1:]) for name in node.names if name.name.startswith("shelld_py."))
 
@@ -41,4 +42,28 @@ def test_imports_point_downwards() -> None:
                 below = other not in APART["client"]
             if not below or other in APART.get(own, ()):
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {'.'.join(module)}")
+    assert wrong == []
+
+
+def _doors() -> dict[str, set[str]]:
+    """What each wing that says so lets others import: names, or rooms."""
+    doors = {}
+    for path in PACKAGE.glob("*/__init__.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                doors[path.parent.name] = set(ast.literal_eval(node.value))
+    return doors
+
+
+def test_wings_are_entered_by_their_doors() -> None:
+    """Where a wing's `__init__` names what others may import, they import nothing else of it."""
+    doors = _doors()
+    assert doors.keys() >= {"files", "client", "tools", "mcp", "http"}
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        inside = path.relative_to(PACKAGE).with_suffix("").parts
+        for wing, *rest in _imports(path):
+            own_command = inside == ("cli",) and (wing, *rest) == ("client", "commands")
+            if wing in doors and inside[0] != wing and rest[0] not in doors[wing] and not own_command:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {'.'.join((wing, *rest))}")
     assert wrong == []

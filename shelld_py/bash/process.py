@@ -17,7 +17,6 @@ What can happen while a command runs, and how it is noticed
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import secrets
 import signal
@@ -35,11 +34,11 @@ from shelld_py.errors import ShellStartFailed
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.orphans import Reaper
+from shelld_py.linux.syscalls import copied_descriptor
 from shelld_py.linux.terminal import Sink, Terminal
 
 _BOOT_TIMEOUT: Final = 15.0
 _SIGNALLED: Final = 128
-_PIDFD_GETFD: Final = 438
 _STARTUP_OUTPUT: Final = 4096
 _DRIVER_STEP: Final = 0.001
 _END_PATIENCE: Final = 5.0
@@ -521,9 +520,8 @@ class Bash:
         descriptors (pidfd_getfd(2)) show it at no cost; without them it stays.
         """
         if not self._shared_files:
-            libc = ctypes.CDLL(None, use_errno=True)
-            copies = (libc.syscall(_PIDFD_GETFD, self._pidfd, number, 0) for number in range(3))
-            self._shared_files = [copy for copy in copies if copy >= 0]
+            copies = (copied_descriptor(self._pidfd, number) for number in range(3))
+            self._shared_files = [copy for copy in copies if copy is not None]
         for descriptor in self._shared_files:
             os.set_blocking(descriptor, True)
 

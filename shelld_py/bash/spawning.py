@@ -14,6 +14,7 @@ from ptyprocess import PtyProcess
 
 from shelld_py.linux import oom, processes
 from shelld_py.linux.cgroups import ShellCgroup
+from shelld_py.linux.syscalls import become_subreaper, die_with_parent
 from shelld_py.linux.terminal import set_baseline_modes
 
 
@@ -63,10 +64,10 @@ def spawn(
     daemon = os.getpid()
 
     def in_child() -> None:
-        processes.die_with_parent()
+        die_with_parent()
         if os.getppid() != daemon:
             os._exit(1)
-        processes.become_subreaper()
+        become_subreaper()
         processes.default_signals()
         confinement.enter()
         set_baseline_modes(0)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack
 
 from shelld_py.client.calls import JSON_CONTENT, Answer, Call, T, decoded, json_content, parameters
 from shelld_py.client.results import RawContent
-from shelld_py.files.models import (
+from shelld_py.files import (
     ChangeResult,
     FindResult,
     MoveResult,

@@ -11,7 +11,6 @@ Who belongs to a shell
 """
 
 import contextlib
-import ctypes
 import math
 import os
 import signal
@@ -23,10 +22,7 @@ from typing import Final
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _PF_EXITING: Final = 0x4
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +232,6 @@ def _below(pid: int, spared: set[int]) -> Iterator[ProcessStat]:
             hidden.add(stat.pid)
         else:
             yield stat
-
-
-def become_subreaper() -> None:
-    """Make this process the parent of descendants that lose theirs (PR_SET_CHILD_SUBREAPER)."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends (PR_SET_PDEATHSIG)."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def default_signals() -> None:

@@ -1,7 +1,7 @@
-"""System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), and one use of prctl(2).
+"""System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), pidfd_getfd(2), two uses of prctl(2).
 
-Raw calls with the errors of `os`: an `OSError` with the kernel's errno. Knows nothing of what they are
-used for, and has no opinion on which paths are good.
+Every use of ctypes is here. Raw calls with the errors of `os`: an `OSError` with the kernel's errno. Knows nothing of
+what they are used for, and has no opinion on which paths are good.
 """
 
 import ctypes
@@ -17,10 +17,14 @@ RESOLVE_BENEATH = 0x08
 """Refuse everything that would leave the starting directory, even for a moment."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.getenv.restype = ctypes.c_void_p
 _SYS_OPENAT2 = 437
 """The same number on every architecture that Python runs on (Linux 5.6, the table of unified numbers)."""
+_SYS_PIDFD_GETFD = 438
+"""As that of openat2 (Linux 5.6)."""
 _RENAME_NOREPLACE = 1
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _ANYWHERE = -100
 """AT_FDCWD: the directory argument is not looked at, for the path is absolute."""
 
@@ -73,7 +77,29 @@ def rename_without_replacing(source_directory: int, source: str, directory: int,
 
 def die_with_parent() -> None:
     """Have this process killed when the thread that started it ends, also through execve(2) (prctl(2))."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """Make this process the parent of descendants that lose theirs, also through execve(2) (prctl(2))."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def copied_descriptor(pidfd: int, number: int) -> int | None:
+    """Return a copy of the descriptor `number` of another process (pidfd_getfd(2)).
+
+    None where it has none of that number, where the kernel is older than 5.6, or where we may not trace the process.
+    """
+    copy = int(_LIBC.syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
+    return None if copy < 0 else copy
+
+
+def erase_variable(name: str) -> None:
+    """Remove a variable of the environment, from the memory too that /proc/PID/environ shows (proc(5))."""
+    address = _LIBC.getenv(os.fsencode(name))
+    if address:
+        ctypes.memset(address, 0, len(ctypes.string_at(address)))
+    os.environ.pop(name, None)
 
 
 def _last_error(path: str) -> OSError:

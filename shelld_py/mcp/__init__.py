@@ -1,1 +1,3 @@
-"""The Model Context Protocol on the daemon's tools."""
+"""The Model Context Protocol on the daemon's tools. Others may import this room."""
+
+__all__ = ["endpoint"]
