@@ -400,7 +400,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 def utc_timestamp(seconds: float) -> str:
     """Return Unix time `seconds` as RFC 3339 in UTC with milliseconds: `2026-11-21T05:00:00.123Z`."""
-    milliseconds = int(seconds * 1000)
+    return timestamp_of(int(seconds * 1000))
+
+
+def timestamp_of(milliseconds: int) -> str:
+    """Return Unix time in milliseconds likewise."""
     return f"{_utc_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
 

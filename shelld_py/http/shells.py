@@ -41,9 +41,10 @@ from shelld_py.models import (
     utc_timestamp,
 )
 from shelld_py.output.showing import OutputChoice
+from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import Entry, fingerprint
+from shelld_py.shells.store import Entry
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
 Submit = Callable[[Command, str | None], Awaitable[Run]]
@@ -138,7 +139,7 @@ async def _start_or_join(
             entry.fingerprint = identity
         except RunIdConflict:
             entry = store.entry(run_id or "")
-    if entry.fingerprint != identity:
+    if store.fingerprint(entry) != identity:
         raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
     repeats.remember_run(key, identity, entry.run_id)
     return entry

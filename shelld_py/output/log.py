@@ -19,6 +19,7 @@ Full disk
 import contextlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +121,22 @@ class OutputLog:
             log._segments.append(segment)
         log.size = log._pieces[-1].end
         return log
+
+    @classmethod
+    def within(cls, path: str, at: int, length: int, size: int) -> Self:
+        """Return a log to read that lies in another file: `length` bytes at `at`, of `size` that there were."""
+        log = cls(path, 0)
+        log.size = size
+        log.move_into(path, at)
+        log._pieces = log._pieces if length == size else []
+        return log
+
+    def move_into(self, path: str, at: int) -> None:
+        """Take note that all of the log lies in another file now, from `at` on. Nothing can be appended any more."""
+        self.close()
+        self._directory, _, name = path.rpartition("/")
+        self._pieces = [_Piece(0, self.size, name, at)]
+        self._file, self._room, self._retry_at = "", sys.maxsize, sys.maxsize
 
     def move(self, directory: str) -> None:
         """Take note that the log lies in `directory` now."""

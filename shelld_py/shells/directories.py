@@ -12,6 +12,8 @@ import logging
 import os
 import stat
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +47,7 @@ class RunDirectories:
         self._made = 0
         self._spare: str | None = None
         self._unpublished: dict[str, str] = {}
+        self._vacated: list[str] = []
 
     def open(self, logger: logging.Logger) -> None:
         """Make the two directories where they are missing, and remove what an earlier daemon had not published.
@@ -71,9 +74,21 @@ class RunDirectories:
         """Return whether the directory of a run has its own name already."""
         return run_id not in self._unpublished
 
+    def give_back(self, run_id: str) -> None:
+        """Take back the directory of a run that needs none, and was never shown: it can be the spare one."""
+        if path := self._unpublished.pop(run_id, None):
+            self._vacated.append(path)
+
     def prepare(self, expired: str | None) -> None:
-        """Make the spare directory, out of that of the run `expired` if there is one. Raises `OSError`."""
-        if expired is not None and (self._spare or not self._reused(expired)):
+        """Make the spare directory, out of one that is not needed any more, such as that of the run `expired`.
+
+        Raises `OSError`.
+        """
+        vacated, self._vacated = self._vacated, []
+        for path in vacated:
+            if self._spare or not self._reused(path, path):
+                self._remove(path)
+        if expired is not None and (self._spare or not self._reused(self.path(expired), self._next_private())):
             self.remove(expired)
         if self._spare is None:
             self._spare = self._made_spare()
@@ -106,14 +121,23 @@ class RunDirectories:
 
     def remove(self, run_id: str) -> None:
         """Remove the directory of a run: it is gone from among the runs at once, a large one from the disk later."""
-        path, private = self.path(run_id), self._next_private()
-        self._unpublished.pop(run_id, None)
-        try:
-            os.rename(path, private)
-        except OSError:
-            return
-        if not _removed_at_once(private):
-            self._remove_in_background([private])
+        self.remove_all([run_id])
+
+    def remove_all(self, run_ids: Iterable[str]) -> None:
+        """Remove the directories of runs likewise."""
+        left = []
+        for run_id in run_ids:
+            path, private = self.path(run_id), self._next_private()
+            self._unpublished.pop(run_id, None)
+            with suppress(OSError):
+                os.rename(path, private)
+                left.append(private)
+        if len(left) > 1 or (left and not _removed_at_once(left[0])):
+            self._remove_in_background(left)
+
+    def _remove(self, path: str) -> None:
+        if not _removed_at_once(path):
+            self._remove_in_background([path])
 
     def found(self) -> list[str]:
         """Return the names of what lies among the runs. Raises `ConfigError`."""
@@ -150,9 +174,8 @@ class RunDirectories:
             os.close(os.open(f"{path}/{name}", _WRITE, 0o600))
         return path
 
-    def _reused(self, run_id: str) -> bool:
+    def _reused(self, path: str, private: str) -> bool:
         """Make the directory of a run the spare one; its old snapshot is overwritten before it is seen again."""
-        path, private = self.path(run_id), self._next_private()
         try:
             for entry in list(os.scandir(path)):
                 if entry.name not in _READY_FILES or not entry.is_file(follow_symlinks=False):

@@ -1,27 +1,28 @@
-"""Runs on disk: where their files lie, what is kept, and what an earlier daemon has left.
+"""Runs on disk: where they lie, what is kept, and what an earlier daemon has left.
 
     DATA/lock                       held (flock(2)) by the daemon that uses the directory
-    DATA/runs/RUN_ID/snapshot.json  the result without output, replaced atomically at every change of status
-    DATA/runs/RUN_ID/output.log     what the command wrote, byte for byte (see output.py)
+    DATA/journal/                   a record of each ended run; of a short one the output, too
+    DATA/runs/RUN_ID/snapshot.json  of a run that has lasted: the result, replaced atomically at every change of status
+    DATA/runs/RUN_ID/output.log     what the command wrote, byte for byte (see output/log.py)
     DATA/runs/RUN_ID/stderr.log     standard error, where it went apart
 
-An ended run is its files: memory holds its id, its session, its status and a fingerprint. So a thousand
-runs cost next to nothing, and a restarted daemon knows as much as the one before.
+A run that nobody was told of while it went on, and that wrote little, is one append to the journal and nothing else.
+Memory holds of an ended run its id, its session, its status and where its record lies. So ten thousand runs cost
+next to nothing, and a restarted daemon knows as much as the one before.
 """
 
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import re
 import secrets
 import stat
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -40,13 +41,13 @@ from shelld_py.models import (
     ShellState,
     Stream,
     Streams,
-    Usage,
-    utc_timestamp,
 )
 from shelld_py.output.excerpt import pieces
-from shelld_py.output.log import Extents, OutputLog
+from shelld_py.output.log import OutputLog
 from shelld_py.shells.data_directory import calling, is_file, put_aside
 from shelld_py.shells.directories import OUTPUT_LOG, SNAPSHOT, STDERR_LOG, RunDirectories
+from shelld_py.shells.journal import LARGEST_FRAME, Journal, Place
+from shelld_py.shells.record import Key, Record
 from shelld_py.shells.run import Run
 
 _LOG_NAMES: Final = {Stream.STDOUT: OUTPUT_LOG, Stream.STDERR: STDERR_LOG}
@@ -54,20 +55,10 @@ _RESTARTED: Final = "The daemon ended while the command was running."
 _RUN_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
 _SIGNS_OF_A_RUN: Final = frozenset({SNAPSHOT, OUTPUT_LOG})
 _MOST_NAMED: Final = 5
+SHORT: Final = 16 * 1024
+"""Bytes of output that lie in the journal at the most; more has a directory."""
 _COUNTED_AT_START: Final = 256 * 1024 * 1024
 """Bytes of output whose characters are counted at the start, in all: some seconds. Of more, the bytes are told."""
-
-
-class Snapshot(RunResult, frozen=True, kw_only=True):
-    """A run result as it is kept on disk, with what is needed to read its logs and to recognise a repeat."""
-
-    fingerprint: str
-    stdout_extents: Extents | None = None
-    stderr_extents: Extents | None = None
-
-    def result(self) -> RunResult:
-        """Return the result alone."""
-        return RunResult(**{name: getattr(self, name) for name in RunResult.__struct_fields__})
 
 
 @dataclass(slots=True)
@@ -79,23 +70,15 @@ class Entry:
     status: RunStatus
     run: Run | None = None
     fingerprint: str = ""
-    """Of the request that started the run, so that a repeat of it is recognised; empty where no request did."""
-    unsaved: bytes | None = None
-    """The last snapshot, where the disk refused it, or what stands for one that cannot be read."""
+    """Of the request that started the run, as long as it is going on: see `RunStore.fingerprint`."""
+    in_directory: bool = False
+    """Whether it has a directory of its own, which bears its name."""
+    place: Place | None = None
+    """Where its record lies in the journal; None as long as it is going on, or where it has none there."""
+    unsaved: Record | None = None
+    """The record, where the disk refused it, or what stands for one that cannot be read."""
     unreadable: bool = False
     """Whether what lies on the disk was not understood: it is not removed to make room for other runs."""
-
-
-def fingerprint(session_id: str, command: Command) -> str:
-    """Return what two requests have in common when they ask for the same run."""
-    fields = repr((session_id, msgspec.structs.astuple(command)))
-    return hashlib.blake2b(fields.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _encoded(result: RunResult, identity: str, extents: dict[Stream, Extents]) -> bytes:
-    """Return a snapshot as JSON: the members of the result, then its own."""
-    own = {"fingerprint": identity, **{f"{stream}_extents": kept for stream, kept in extents.items()}}
-    return msgspec.json.encode(result)[:-1] + b"," + msgspec.json.encode(own)[1:]
 
 
 class RunStore:
@@ -103,6 +86,7 @@ class RunStore:
 
     def __init__(self, directory: Path, settings: OutputSettings, logger: logging.Logger) -> None:
         self._directories = RunDirectories(directory / "runs", directory / "unpublished")
+        self._journal = Journal(directory / "journal", logger)
         self._lock_path = directory / "lock"
         self._settings = settings
         self._logger = logger
@@ -124,15 +108,16 @@ class RunStore:
         try:
             self._take_lock()
             self._directories.open(self._logger)
-            for _, entry in sorted(self._found(), key=itemgetter(0)):
+            found = self._found_in_journal()
+            found += self._found_in_directories({entry.run_id for _, entry in found})
+            for _, entry in sorted(found, key=itemgetter(0)):
                 self._entries[entry.run_id] = entry
                 if not entry.unreadable:
                     self._ended.append(entry.run_id)
         except BaseException:
             self.close()
             raise
-        for run_id in self._expired():
-            self._directories.remove(run_id)
+        self._directories.remove_all(self._forgotten(self._expired()))
 
     def _take_lock(self) -> None:
         """Lock the directory. Raises `ConfigError`."""
@@ -152,6 +137,7 @@ class RunStore:
 
     def close(self) -> None:
         """Give the directory free."""
+        self._journal.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -175,12 +161,8 @@ class RunStore:
 
     def save(self, run: Run, state: ShellState) -> None:
         """Write the snapshot of `run` as it stands now."""
-        entry = self._entries.get(run.run_id)
-        if entry is None:
-            return
-        entry.status = run.status
-        extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
-        self._write(entry, _encoded(run.result(state), entry.fingerprint, extents))
+        if entry := self._entries.get(run.run_id):
+            self._write(entry, self._record(run, state, entry.fingerprint))
 
     def publish(self, run: Run, state: ShellState) -> None:
         """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
@@ -188,13 +170,34 @@ class RunStore:
             self.save(run, state)
 
     async def seal(self, run: Run, state: ShellState) -> None:
-        """Write the last snapshot of an ended run. Logs that were split are made whole in a thread before."""
+        """Keep the result of an ended run. Logs that were split are made whole in a thread before."""
         await run.measure()
+        entry = self._entries.get(run.run_id)
+        if entry and not run.background_pids and self._keep_in_journal(entry, run, state):
+            return
         split = [log for log in run.logs if log.segmented]
         joined = [log for log in split if await asyncio.to_thread(self._join, run.run_id, log)]
         self.save(run, state)
         for log in joined:
             log.discard_segments()
+
+    def keep(self, record: Record, output: bytes) -> None:
+        """Keep a run that has begun and ended without anybody having been told of it, by one append.
+
+        Raises `RunIdConflict` when its id is taken. `output` is all that it wrote: of merged streams, and not more
+        than `SHORT` bytes. Where the disk refuses, memory holds the record, and the output is lost.
+        """
+        run_id = record.run_id
+        if run_id in self._entries:
+            raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
+        entry = self._entries[run_id] = Entry(run_id, record.session_id, record.status)
+        try:
+            entry.place = self._journal.append(record.packed(), output)
+        except OSError as error:
+            self._logger.error("run %s: it cannot be written to the journal: %s", run_id, error)
+            entry.unsaved = record
+        self._ended.append(run_id)
+        self._tidy_soon()
 
     def release(self, run: Run) -> None:
         """Let go of an ended run: no more output will come."""
@@ -203,9 +206,9 @@ class RunStore:
         if entry := self._entries.get(run.run_id):
             entry.run = None
             self._ended.append(run.run_id)
-        if not self._tidying:
-            self._tidying = True
-            asyncio.get_running_loop().call_soon(self._tidy)
+            if entry.unsaved:
+                self._keep_record(entry, entry.unsaved)
+        self._tidy_soon()
 
     def entry(self, run_id: str) -> Entry:
         """Return what is known of a run. Raises `RunNotFound`."""
@@ -222,12 +225,15 @@ class RunStore:
         """Return all, newest first."""
         return list(reversed(self._entries.values()))
 
-    def snapshot(self, entry: Entry) -> Snapshot:
-        """Return the result of an ended run from disk. Raises `RunNotFound`."""
+    def record(self, entry: Entry) -> Record:
+        """Return what is kept of an ended run. Raises `RunNotFound`."""
         try:
-            content = entry.unsaved or self._directories.read_snapshot(entry.run_id)
-            return msgspec.json.decode(content, type=Snapshot)
-        except (OSError, msgspec.MsgspecError) as error:
+            if entry.unsaved:
+                return entry.unsaved
+            if entry.place:
+                return Record.unpacked(self._journal.read(entry.place).record)
+            return Record.of_snapshot(self._directories.read_snapshot(entry.run_id))
+        except (OSError, ValueError, RecursionError) as error:
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
 
     async def measure(self, entry: Entry) -> None:
@@ -235,19 +241,25 @@ class RunStore:
         if entry.run:
             await entry.run.measure()
 
+    def fingerprint(self, entry: Entry) -> str:
+        """Return the fingerprint of the request that started a run, so that a repeat of it is recognised."""
+        return entry.fingerprint if entry.run or entry.fingerprint else self.record(entry).identity
+
     def result(self, entry: Entry, state: ShellState) -> RunResult:
         """Return the result of a run as it stands, without output; `state` is that of its shell."""
-        return entry.run.result(state) if entry.run else self.snapshot(entry).result()
+        return entry.run.result(state) if entry.run else self.record(entry).result()
 
     def log(self, entry: Entry, stream: Stream) -> OutputLog | None:
         """Return the log of a run's `stream`, if it has one of its own."""
         if entry.run:
             return entry.run.log(stream)
-        snapshot = self.snapshot(entry)
-        extents = snapshot.stdout_extents if stream is Stream.STDOUT else snapshot.stderr_extents
+        record = self.record(entry)
         path = f"{self._directories.path(entry.run_id)}/{_LOG_NAMES[stream]}"
         try:
+            if entry.place and not record.in_directory:
+                return self._log_in_journal(entry.place, record, stream)
             if stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
+                extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
                 return OutputLog.load(path, self._settings.log_max, extents)
         except OSError:
             return None
@@ -258,36 +270,49 @@ class RunStore:
         return partial(self.log, entry)
 
     def delete(self, run_id: str) -> None:
-        """Forget an ended run and remove its files."""
-        if self._entries.pop(run_id, None):
-            with contextlib.suppress(ValueError):
-                self._ended.remove(run_id)
+        """Forget an ended run and remove its files; what lies in the journal is overwritten."""
+        entry = self._entries.pop(run_id, None)
+        if entry is None:
+            return
+        with contextlib.suppress(ValueError):
+            self._ended.remove(run_id)
         self._directories.remove(run_id)
+        if entry.place:
+            try:
+                self._journal.erase(entry.place)
+            except OSError as error:
+                self._logger.error("run %s: it stays in the journal: %s", run_id, error)
 
     def clear(self) -> None:
         """Forget all ended runs."""
-        for entry in self.entries():
-            if entry.status is not RunStatus.RUNNING:
-                self.delete(entry.run_id)
+        ended = [entry for entry in self._entries.values() if entry.status is not RunStatus.RUNNING]
+        for entry in ended:
+            del self._entries[entry.run_id]
+        self._ended.clear()
+        self._journal.clear()
+        self._directories.remove_all([entry.run_id for entry in ended if entry.in_directory])
+
+    def _tidy_soon(self) -> None:
+        if not self._tidying:
+            self._tidying = True
+            asyncio.get_running_loop().call_soon(self._tidy)
 
     def _tidy(self) -> None:
         """Forget the oldest runs, and make ready for the next one; when the last has been answered."""
         self._tidying = False
-        expired = self._expired()
-        for run_id in expired[1:]:
-            self._directories.remove(run_id)
+        expired = self._forgotten(self._expired())
+        self._directories.remove_all(expired[1:])
         try:
             self._directories.prepare(expired[0] if expired else None)
         except OSError as error:
             self._logger.error("no directory can be made for the next run: %s", error)
 
-    def _expired(self) -> list[str]:
+    def _expired(self) -> list[Entry]:
         """Forget the ended runs that are too many; return them, the oldest first."""
         expired = []
         while len(self._ended) > self._settings.retain_runs:
-            run_id = self._ended.popleft()
-            if self._entries.pop(run_id, None):
-                expired.append(run_id)
+            if entry := self._entries.pop(self._ended.popleft(), None):
+                expired.append(entry)
         return expired
 
     def _join(self, run_id: str, log: OutputLog) -> bool:
@@ -299,80 +324,93 @@ class RunStore:
             return False
         return True
 
-    def _found(self) -> Iterator[tuple[str, Entry]]:
-        """Yield what earlier daemons left, each run with when it was started.
+    def _found_in_journal(self) -> list[tuple[int, Entry]]:
+        """Return the runs that have a record in the journal, each with when it was started."""
+        found: dict[str, tuple[int, Entry]] = {}
+        directories = set(self._directories.found())
+        decode = msgspec.msgpack.Decoder(Key).decode
+        unread = 0
+        for place, record in self._journal.open():
+            try:
+                key = decode(record)
+            except (ValueError, RecursionError):
+                unread += 1
+                continue
+            run_id = key.run_id
+            if run_id in found and (earlier := found.pop(run_id)[1].place):
+                self._journal.forget(earlier)
+            if key.in_directory and run_id not in directories:  # somebody has taken its files away
+                self._journal.forget(place)
+                continue
+            session_id = sys.intern(key.session_id)
+            entry = Entry(run_id, session_id, key.status, in_directory=key.in_directory, place=place)
+            found[run_id] = key.started_at, entry
+        if unread:
+            self._logger.warning("%d records of the journal are of another version, and left as they are", unread)
+        return list(found.values())
 
-        What cannot be read stays where it is: it may be of a newer version, or of a moment in which the disk failed.
+    def _found_in_directories(self, known: Set[str]) -> Iterator[tuple[int, Entry]]:
+        """Yield the other runs that have a directory, each with when it was started.
+
+        Their records are added to the journal, so that the next start need not read their files. What cannot be read
+        stays where it is: it may be of a newer version, or of a moment in which the disk failed.
         """
         unread: list[str] = []
         for run_id in self._directories.found():
+            if run_id in known:
+                continue
             try:
-                snapshot = msgspec.json.decode(self._directories.read_snapshot(run_id), type=Snapshot)
-                if snapshot.run_id != run_id:
-                    raise ValueError(f"it is the snapshot of {snapshot.run_id!r}")
-            except (OSError, ValueError, RecursionError, MemoryError) as error:
+                record = Record.of_snapshot(self._directories.read_snapshot(run_id))
+                if record.run_id != run_id:
+                    raise ValueError(f"it is the snapshot of {record.run_id!r}")
+            except (OSError, ValueError, OverflowError, RecursionError, MemoryError) as error:
                 unread.append(f"{run_id!r} ({error})")
                 if lost := self._unreadable(run_id, error):
                     yield lost
                 continue
-            entry = Entry(run_id, snapshot.session_id, snapshot.status, fingerprint=snapshot.fingerprint)
-            if snapshot.status is RunStatus.RUNNING:
+            entry = Entry(run_id, record.session_id, record.status, in_directory=True)
+            if record.status is RunStatus.RUNNING:
                 try:
-                    self._recover(entry, snapshot)
+                    record = self._recovered(entry, record)
                 except Exception as error:  # noqa: BLE001 - whatever lies there, the daemon starts
                     unread.append(f"{run_id!r} ({error})")
-                    self._remember_lost(entry, snapshot.result(), _RESTARTED)
-            yield snapshot.started_at, entry
+                    record = _lost(record, Cause.DAEMON_RESTARTED, _RESTARTED)
+            entry.status = record.status
+            self._keep_record(entry, record)
+            yield record.started_at, entry
         if unread:
             some = ", ".join(unread[:_MOST_NAMED]) + (", ..." if len(unread) > _MOST_NAMED else "")
             self._logger.warning("not read, and left as it is under %s: %s", self._directories.root, some)
 
-    def _unreadable(self, run_id: str, reason: Exception) -> tuple[str, Entry] | None:
+    def _unreadable(self, run_id: str, reason: Exception) -> tuple[int, Entry] | None:
         """Return (when, entry) for the files of a run that cannot be read: all that is known is its id."""
         if not _RUN_ID.fullmatch(run_id) or _SIGNS_OF_A_RUN.isdisjoint(self._directories.files(run_id)):
             return None
-        result = RunResult(
-            run_id=run_id, session_id="", command="", description=None, status=RunStatus.LOST, cause=Cause.UNKNOWN,
-            exit_code=None, signal=None, error=None, stdout=None, stderr=None, streams=Streams.MERGED, truncated=False,
-            original_stdout_size=0, original_stderr_size=0, cursor=0, directory=None, working_directory=None,
-            background_pids=(), awaiting_input=False, timed_out=False, restored=False, state=ShellState.AVAILABLE,
-            started_at=utc_timestamp(self._directories.changed_at(run_id)), duration=0.0,
-            usage=Usage(cpu_seconds=0.0, peak_memory_mb=0.0, processes_left=0),
-        )  # fmt: skip
-        entry = Entry(run_id, "", RunStatus.LOST, unreadable=True)
-        self._remember_lost(entry, result, f"The record of the run cannot be read: {reason}.")
-        return result.started_at, entry
-
-    def _remember_lost(self, entry: Entry, result: RunResult, error: str) -> None:
-        """Hold the result of a lost run in memory: its files are left as they are."""
-        lost = msgspec.structs.replace(
-            result,
+        record = Record(
+            run_id=run_id,
+            session_id="",
+            started_at=int(self._directories.changed_at(run_id) * 1000),
             status=RunStatus.LOST,
-            cause=result.cause or Cause.DAEMON_RESTARTED,
-            error=error,
+            in_directory=True,
+            command="",
+            duration=0,
+            cause=Cause.UNKNOWN,
+            error=f"The record of the run cannot be read: {reason}.",
             state=ShellState.AVAILABLE,
-            awaiting_input=False,
         )
-        entry.status = RunStatus.LOST
-        entry.unsaved = _encoded(lost, entry.fingerprint, {})
+        entry = Entry(run_id, "", RunStatus.LOST, in_directory=True, unsaved=record, unreadable=True)
+        return record.started_at, entry
 
-    def _recover(self, entry: Entry, snapshot: Snapshot) -> None:
+    def _recovered(self, entry: Entry, record: Record) -> Record:
         """Close a run that was going on when its daemon ended: its output is complete up to that moment.
 
         Its duration is told by when it last wrote something; what it did after that nobody knows.
         """
-        begun, last_written = datetime.fromisoformat(snapshot.started_at).timestamp(), 0.0
-        changes: dict[str, object] = {
-            "status": RunStatus.LOST,
-            "cause": Cause.DAEMON_RESTARTED,
-            "error": _RESTARTED,
-            "state": ShellState.AVAILABLE,
-            "awaiting_input": False,
-        }
-        extents: dict[Stream, Extents] = {}
+        begun, last_written = record.started_at / 1000, 0.0
+        changes: dict[str, object] = {}
         joined = []
         for stream, name in _LOG_NAMES.items():
-            path = f"{self._directories.path(snapshot.run_id)}/{name}"
+            path = f"{self._directories.path(record.run_id)}/{name}"
             try:
                 status = os.lstat(path)
                 if not stat.S_ISREG(status.st_mode):
@@ -381,19 +419,19 @@ class RunStore:
                 log = OutputLog.load(path, self._settings.log_max)
             except OSError:
                 continue
-            changes[f"original_{stream}_size"] = self._counted(log)
+            changes[f"{stream}_size"] = self._counted(log)
             if stream is Stream.STDOUT:
                 changes["cursor"] = log.size
             if log.kept <= 2 * self._settings.log_max and self._join(entry.run_id, log):
                 joined.append(log)
             if not log.whole:
-                extents[stream] = log.extents
-        changes["duration"] = round(max(snapshot.duration, last_written - begun), 6)
-        entry.status = RunStatus.LOST
-        result = msgspec.structs.replace(snapshot.result(), **changes)
-        self._write(entry, _encoded(result, entry.fingerprint, extents))
+                changes[f"{stream}_extents"] = log.extents
+        changes["duration"] = max(record.duration, round((last_written - begun) * 1_000_000))
+        lost = _lost(record, Cause.DAEMON_RESTARTED, _RESTARTED, **changes)
+        self._write(entry, lost)
         for log in joined:
             log.discard_segments()
+        return lost
 
     def _counted(self, log: OutputLog) -> int:
         """Return the characters of a log, or where those found at the start are too large together, its bytes."""
@@ -402,14 +440,74 @@ class RunStore:
             return log.size
         return sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
 
-    def _write(self, entry: Entry, snapshot: bytes) -> None:
+    def _record(self, run: Run, state: ShellState, identity: str) -> Record:
+        extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
+        return Record.of(run.result(state), identity, extents)
+
+    def _keep_in_journal(self, entry: Entry, run: Run, state: ShellState) -> bool:
+        """Append an ended run with its output to the journal, where it is short; return whether that was done."""
+        logs = [log for stream in Stream if (log := run.log(stream))]
+        if self._directories.published(run.run_id) or sum(log.size for log in logs) > SHORT:
+            return False
+        output = [log.read(0, log.size).data for log in logs]
+        record = msgspec.structs.replace(self._record(run, state, entry.fingerprint), in_directory=False)
+        packed = record.packed()
+        if sum(map(len, output)) < sum(log.size for log in logs) or len(packed) > LARGEST_FRAME:
+            return False
         try:
-            published = self._directories.replace_snapshot(entry.run_id, snapshot)
-            entry.unsaved = None
+            entry.place = self._journal.append(packed, b"".join(output))
+            frame = self._journal.read(entry.place)
         except OSError as error:
-            entry.unsaved = snapshot
+            self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
+            return False
+        entry.status = run.status
+        at = frame.at
+        for log in logs:
+            log.move_into(frame.path, at)
+            at += log.size
+        self._directories.give_back(run.run_id)
+        return True
+
+    def _keep_record(self, entry: Entry, record: Record) -> None:
+        """Append the record of an ended run that has a directory to the journal, for the next start to find it."""
+        packed = record.packed()
+        if len(packed) <= LARGEST_FRAME and entry.in_directory:
+            with contextlib.suppress(OSError):  # it lies in the directory, too
+                entry.place = self._journal.append(packed)
+                entry.unsaved = None
+
+    def _log_in_journal(self, place: Place, record: Record, stream: Stream) -> OutputLog | None:
+        """Return the log of a run whose output lies in the journal. Raises `OSError`."""
+        if stream is Stream.STDERR and record.streams is Streams.MERGED:
+            return None
+        frame = self._journal.read(place)
+        at, length = (0, record.cursor) if stream is Stream.STDOUT else (record.cursor, frame.length - record.cursor)
+        return OutputLog.within(frame.path, frame.at + at, length if frame.whole else 0, length)
+
+    def _forgotten(self, entries: list[Entry]) -> list[str]:
+        """Let the journal forget runs; return the ids of those that have a directory."""
+        for entry in entries:
+            if entry.place:
+                self._journal.forget(entry.place)
+        return [entry.run_id for entry in entries if entry.in_directory]
+
+    def _write(self, entry: Entry, record: Record) -> None:
+        """Write the snapshot of a run into its directory; memory holds it where the disk refuses, or it has ended."""
+        entry.status = record.status
+        entry.unsaved = record
+        try:
+            published = self._directories.replace_snapshot(entry.run_id, record.snapshot())
+        except OSError as error:
             self._logger.error("run %s: its snapshot cannot be written: %s", entry.run_id, error)
             return
+        entry.in_directory = True
         if published and entry.run:
             for log in entry.run.logs:
                 log.move(self._directories.path(entry.run_id))
+
+
+def _lost(record: Record, cause: Cause, error: str, **changes: object) -> Record:
+    """Return the record of a run that nobody saw the end of."""
+    return msgspec.structs.replace(
+        record, status=RunStatus.LOST, cause=cause, error=error, state=ShellState.AVAILABLE, **changes
+    )

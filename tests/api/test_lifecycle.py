@@ -152,7 +152,8 @@ def test_nothing_of_the_last_client_in_the_status(daemon: RunningDaemon) -> None
     status = daemon.json("GET", "/status")
     assert (status["last_run_id"], status["run"], status["shell_pid"]) == (None, None, None)
     assert daemon.json("GET", "/runs") == []
-    assert [path for path in daemon.data.rglob("*.log") if path.stat().st_size] == []
+    wait_for(lambda: not [path for path in daemon.data.rglob("*.log") if path.stat().st_size])
+    assert not list((daemon.data / "journal").iterdir())
 
 
 def test_preset_key_stays(daemon: RunningDaemon) -> None:
@@ -331,12 +332,14 @@ def test_rubbish_in_the_data_directory(start_daemon, tmp_path: Path) -> None:
 
 def test_data_is_private(ready_daemon: RunningDaemon) -> None:
     """The data directory, and everything in it, is the owner's alone."""
-    run_id = ready_daemon.run("umask 000; echo x")["run_id"]
-    directories = [ready_daemon.data, ready_daemon.data / "runs", ready_daemon.data / "runs" / run_id]
+    run_id = ready_daemon.run("umask 000; echo x; sleep 0.1")["run_id"]
+    names = ("runs", "journal", "backups", f"runs/{run_id}")
+    directories = [ready_daemon.data, *(ready_daemon.data / name for name in names)]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
     files = list((ready_daemon.data / "runs" / run_id).iterdir())
+    journal = list((ready_daemon.data / "journal").iterdir())
     assert {path.name for path in files} == {"output.log", "snapshot.json"}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in [*files, ready_daemon.data / "lock"]} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in [*files, *journal, ready_daemon.data / "lock"]} == {0o600}
 
 
 def test_existing_directory_is_made_private(start_daemon, tmp_path: Path) -> None:

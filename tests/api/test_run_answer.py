@@ -337,7 +337,7 @@ ALL_BYTES = bytes(range(256)) * 8
 def test_raw_is_every_byte(daemon: RunningDaemon, tmp_path: Path) -> None:
     """In raw form every byte value arrives as the program wrote it, in plain answers and by cursor."""
     (tmp_path / "bytes").write_bytes(ALL_BYTES)
-    answer = daemon.client.post("/run?format=raw", content=f"cat {tmp_path}/bytes")
+    answer = daemon.client.post("/run?format=raw", content=f"cat {tmp_path}/bytes; sleep 0.1")
     assert answer.content == ALL_BYTES
     output = daemon.client.get("/output?format=raw")
     assert output.content == ALL_BYTES

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import uuid
 from typing import Any
 
 import pytest
@@ -73,10 +74,10 @@ def test_unknown_run(ready_daemon: RunningDaemon, path: str) -> None:
 
 def test_listing_survives_lost_files(daemon: RunningDaemon) -> None:
     """A run whose files somebody has removed does not make the others unreadable."""
-    kept, lost = daemon.run("echo kept")["run_id"], daemon.run("echo lost")["run_id"]
+    kept, lost = daemon.run("echo kept")["run_id"], daemon.run("echo lost; sleep 0.1")["run_id"]
     shutil.rmtree(daemon.data / "runs" / lost)
     answer = daemon.client.get("/runs")
-    problem(daemon.client.get(f"/runs/{lost}"), 404, "run_not_found")
+    assert daemon.json("GET", f"/runs/{lost}")["stdout"] == ""
     daemon.client.delete(f"/runs/{lost}")
     assert answer.status_code == 200, answer.text
     assert kept in {run["run_id"] for run in answer.json()}
@@ -86,7 +87,7 @@ def test_retained_runs(start_daemon) -> None:
     """The newest output.retain_runs ended runs are kept, in memory and on disk; a running one does not count."""
     daemon = start_daemon(output__retain_runs="3")
     daemon.fresh()
-    ids = [daemon.run(f"echo {number}")["run_id"] for number in range(6)]
+    ids = [daemon.run(f"echo {number}; sleep 0.1")["run_id"] for number in range(6)]
     running = daemon.start("sleep 60")
     wait_for(lambda: [run["run_id"] for run in daemon.json("GET", "/runs")] == [running, *ids[:2:-1]])
     kept = {path.name for path in (daemon.data / "runs").iterdir()}
@@ -338,7 +339,7 @@ def test_malformed_waits(ready_daemon: RunningDaemon, query: str) -> None:
 
 def test_delete_of_an_ended_run(daemon: RunningDaemon) -> None:
     """A deleted run is forgotten, and its files are gone."""
-    run_id = daemon.run("echo x")["run_id"]
+    run_id = daemon.run("echo x; sleep 0.1")["run_id"]
     assert (daemon.data / "runs" / run_id / "output.log").read_bytes() == b"x\n"
     answer = daemon.client.delete(f"/runs/{run_id}")
     assert (answer.status_code, answer.json()) == (200, {"run_id": run_id})
@@ -346,6 +347,16 @@ def test_delete_of_an_ended_run(daemon: RunningDaemon) -> None:
     problem(daemon.client.get(f"/runs/{run_id}"), 404, "run_not_found")
     problem(daemon.client.delete(f"/runs/{run_id}"), 404, "run_not_found")
     assert daemon.client.get("/output").status_code == 404
+
+
+def test_delete_of_a_short_run(daemon: RunningDaemon) -> None:
+    """Nothing of a short run is left on the disk when it was deleted."""
+    word = uuid.uuid4().hex
+    run_id = daemon.run(f"echo {word}")["run_id"]
+    assert b"".join(path.read_bytes() for path in (daemon.data / "journal").iterdir()).count(word.encode()) == 2
+    assert daemon.client.delete(f"/runs/{run_id}").status_code == 200
+    assert [path for path in daemon.data.rglob("*") if path.is_file() and word.encode() in path.read_bytes()] == []
+    problem(daemon.client.get(f"/runs/{run_id}"), 404, "run_not_found")
 
 
 def test_delete_of_a_running_run(daemon: RunningDaemon) -> None:

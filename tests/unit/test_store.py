@@ -18,8 +18,10 @@ import pytest
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Cause, Command, RunStatus, ShellState, Stream, Streams
+from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import Ending, Run
-from shelld_py.shells.store import RunStore, fingerprint
+from shelld_py.shells.store import RunStore
+from tests.daemons import wait_for
 
 READY, BUSY = ShellState.READY, ShellState.BUSY
 DONE = Ending(RunStatus.COMPLETED, Cause.EXIT, 0)
@@ -161,9 +163,9 @@ def test_runs_that_are_not_there(tmp_path: Path) -> None:
                 store.entry("nothing")
             assert store.find("nothing") is None
             await finished(store, run_id="r1")
-            (tmp_path / "runs/r1/snapshot.json").unlink()
+            shutil.rmtree(tmp_path / "journal")
             with pytest.raises(RunNotFound, match="r1"):
-                store.snapshot(store.entry("r1"))
+                store.record(store.entry("r1"))
 
     in_loop(test)
 
@@ -343,6 +345,7 @@ def test_a_snapshot_that_cannot_be_read(
             await finished(store, b"text", "bad")
 
     in_loop(test)
+    shutil.rmtree(tmp_path / "journal")
     (tmp_path / "runs/bad/snapshot.json").unlink()
     if content is not None:
         (tmp_path / "runs/bad/snapshot.json").write_bytes(content)
@@ -389,7 +392,7 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
             run = store.create("main", LS, "r1")
             if saved_before:
                 store.save(run, BUSY)
-            for directory in tmp_path.glob("*/*/"):
+            for directory in (*tmp_path.glob("*/*/"), tmp_path / "journal"):
                 shutil.rmtree(directory)
             run.finish(DONE)
             await store.seal(run, READY)
@@ -406,16 +409,12 @@ def test_only_runs_are_shown(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path) as store:
-            run = store.create("main", LS, "r1")
-            run.finish(DONE)
-            await store.seal(run, READY)
-            store.release(run)
-            await asyncio.sleep(0)
+            await finished(store, run_id="r1")
             store.create("main", LS, "r2")
             assert [path.name for path in (tmp_path / "runs").iterdir()] == ["r1"]
         with open_store(tmp_path) as store:
             assert [entry.run_id for entry in store.entries()] == ["r1"]
-            assert not list((tmp_path / "unpublished").iterdir())
+        wait_for(lambda: not list((tmp_path / "unpublished").iterdir()))
 
     in_loop(test)
 

@@ -1,0 +1,205 @@
+"""What is kept of a run that has ended: its result without output, in few bytes, and what is needed to read its logs.
+
+In a directory of its own a run has it as `snapshot.json`, for people and other programs: the members of the result,
+and three more. In the journal it is an array, a quarter of that. Knows nothing of files.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Self
+
+import msgspec
+
+from shelld_py.models import (
+    Cause,
+    Command,
+    RunResult,
+    RunStatus,
+    ShellState,
+    Stream,
+    Streams,
+    Usage,
+    timestamp_of,
+)
+from shelld_py.output.log import Extents
+
+_MILLI: Final = 1000
+_MICRO: Final = 1_000_000
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """A run as it is kept. The order of the fields is that in the journal: new ones are added at the end."""
+
+    run_id: str
+    session_id: str
+    started_at: int
+    """Unix time in milliseconds."""
+    status: RunStatus
+    in_directory: bool
+    """Whether its output lies in a directory of its own, not in the journal."""
+    command: str
+    duration: int
+    """Microseconds."""
+    cursor: int = 0
+    stdout_size: int = 0
+    """Characters of the text."""
+    exit_code: int | None = None
+    working_directory: str | None = None
+    cause: Cause | None = Cause.EXIT
+    state: ShellState = ShellState.READY
+    streams: Streams = Streams.MERGED
+    cpu_milliseconds: int = 0
+    peak_memory: int = 0
+    """Thousandths of a MiB."""
+    fingerprint: bytes = b""
+    """Of the request that started it; empty where that is to be made of the fields here."""
+    signal: int | None = None
+    error: str | None = None
+    description: str | None = None
+    directory: str | None = None
+    restored: bool = False
+    timed_out: bool = False
+    background_pids: tuple[int, ...] = ()
+    stderr_size: int = 0
+    stdout_extents: Extents | None = None
+    """Which bytes of the log its file holds; None where it holds all."""
+    stderr_extents: Extents | None = None
+
+    @classmethod
+    def of(cls, result: RunResult, identity: str = "", extents: Mapping[Stream, Extents] | None = None) -> Self:
+        """Return what is to be kept of a run in a directory. Raises `ValueError` where the time of its start is none.
+
+        `identity` is the fingerprint of its request, `extents` what is left of logs that are not whole.
+        """
+        extents = extents or {}
+        return cls(
+            run_id=result.run_id,
+            session_id=result.session_id,
+            status=result.status,
+            in_directory=True,
+            command=result.command,
+            started_at=round(datetime.fromisoformat(result.started_at).timestamp() * _MILLI),
+            duration=round(result.duration * _MICRO),
+            cursor=result.cursor,
+            stdout_size=result.original_stdout_size,
+            exit_code=result.exit_code,
+            working_directory=result.working_directory,
+            cause=result.cause,
+            state=result.state,
+            streams=result.streams,
+            cpu_milliseconds=round(result.usage.cpu_seconds * _MILLI),
+            peak_memory=round(result.usage.peak_memory_mb * _MILLI),
+            fingerprint=bytes.fromhex(identity),
+            signal=result.signal,
+            error=result.error,
+            description=result.description,
+            directory=result.directory,
+            restored=result.restored,
+            timed_out=result.timed_out,
+            background_pids=result.background_pids,
+            stderr_size=result.original_stderr_size,
+            stdout_extents=extents.get(Stream.STDOUT),
+            stderr_extents=extents.get(Stream.STDERR),
+        )
+
+    def result(self) -> RunResult:
+        """Return the result, without output."""
+        return RunResult(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            command=self.command,
+            description=self.description,
+            status=self.status,
+            cause=self.cause,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            error=self.error,
+            stdout=None,
+            stderr=None,
+            streams=self.streams,
+            truncated=False,
+            original_stdout_size=self.stdout_size,
+            original_stderr_size=self.stderr_size,
+            cursor=self.cursor,
+            directory=self.directory,
+            working_directory=self.working_directory,
+            background_pids=self.background_pids,
+            awaiting_input=False,
+            timed_out=self.timed_out,
+            restored=self.restored,
+            state=self.state,
+            started_at=timestamp_of(self.started_at),
+            duration=self.duration / _MICRO,
+            usage=Usage(
+                cpu_seconds=self.cpu_milliseconds / _MILLI,
+                peak_memory_mb=self.peak_memory / _MILLI,
+                processes_left=len(self.background_pids),
+            ),
+        )
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint of the request that started it."""
+        if self.fingerprint:
+            return self.fingerprint.hex()
+        command = Command(
+            text=self.command, directory=self.directory, description=self.description, streams=self.streams
+        )
+        return fingerprint(self.session_id, command)
+
+    def packed(self) -> bytes:
+        """Return it as it lies in the journal."""
+        return _encoder.encode(self)
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> Self:
+        """Return what lies in the journal. Raises `ValueError`."""
+        return msgspec.msgpack.decode(content, type=cls)
+
+    def snapshot(self) -> bytes:
+        """Return it as it lies in a directory."""
+        own: dict[str, object] = {"fingerprint": self.fingerprint.hex()}
+        if self.stdout_extents is not None:
+            own["stdout_extents"] = self.stdout_extents
+        if self.stderr_extents is not None:
+            own["stderr_extents"] = self.stderr_extents
+        return msgspec.json.encode(self.result())[:-1] + b"," + msgspec.json.encode(own)[1:]
+
+    @classmethod
+    def of_snapshot(cls, content: bytes) -> Self:
+        """Return what lies in a directory. Raises `ValueError`, `RecursionError`."""
+        snapshot = msgspec.json.decode(content, type=_Snapshot)
+        extents = {
+            stream: kept
+            for stream, kept in ((Stream.STDOUT, snapshot.stdout_extents), (Stream.STDERR, snapshot.stderr_extents))
+            if kept is not None
+        }
+        return cls.of(snapshot, snapshot.fingerprint, extents)
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a `Record`, as it is needed to know what there is."""
+
+    run_id: str
+    session_id: str
+    started_at: int
+    status: RunStatus
+    in_directory: bool
+
+
+class _Snapshot(RunResult, frozen=True, kw_only=True):
+    """The members of `snapshot.json`."""
+
+    fingerprint: str
+    stdout_extents: Extents | None = None
+    stderr_extents: Extents | None = None
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def fingerprint(session_id: str, command: Command) -> str:
+    """Return what two requests have in common when they ask for the same run."""
+    fields = repr((session_id, msgspec.structs.astuple(command)))
+    return hashlib.blake2b(fields.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
