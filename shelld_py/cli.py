@@ -97,7 +97,6 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
     run.add_argument("--separate", action="store_true", help="standard error to standard error")
     attach = commands.add_parser("attach", help="follow the current run, and type into it; Ctrl-] detaches")
     attach.add_argument("run_id", metavar="RUN_ID", nargs="?", help="another run than the shell's current one")
-    attach.add_argument("--echo", action="store_true", help="show what is typed (programs that read lines do not)")
     status = commands.add_parser("status", help="what the shell is doing")
     status.add_argument("--json", action="store_true", help="as JSON")
     kill = commands.add_parser("kill", help="end the current run, and keep the shell")

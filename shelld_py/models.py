@@ -160,6 +160,7 @@ class RunRequest(Request, frozen=True, kw_only=True):
     format: OutputFormat = OutputFormat.TEXT
     max_output: MaxOutput | None = None
     on_input: OnInput = OnInput.RETURN
+    echo: Annotated[bool, Meta(description="In events: show what is typed, as long as they are sent.")] = False
 
 
 class StdinRequest(Request, frozen=True, kw_only=True):

@@ -15,14 +15,15 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
 
-from shelld_py.client.asynchronous import AsyncClient
+from shelld_py.client.asynchronous import AsyncClient, AsyncSession
 from shelld_py.client.calls import new_key, seconds
 from shelld_py.client.connection import Retries
-from shelld_py.client.events import Result
+from shelld_py.client.events import Event, Result
 from shelld_py.client.failures import TransportError
 from shelld_py.client.printing import Printer, complain
 from shelld_py.errors import KeyRequired, NotFound, ShellAlreadyStarted, ShelldError
@@ -78,7 +79,7 @@ async def _perform(options: argparse.Namespace) -> int:
             case "attach":
                 from shelld_py.client.attach import attach
 
-                return exit_status(await attach(client, options.run_id, options.session, echo=options.echo))
+                return exit_status(await attach(client, options.run_id, options.session))
             case "status":
                 return await _status(client, options)
             case _:
@@ -126,36 +127,58 @@ class _Run:
                 await client.startup()
         shell = client if options.session is None else client.sessions.use(options.session)
         self._started = True
+        if self._form is OutputFormat.RAW and sys.stdin.isatty():
+            from shelld_py.client.attach import Attachment
+
+            attachment = Attachment(client, self._run_id, self._events(shell, terminal=True))
+            ended = await attachment.perform(attachment.type_when_asked())
+            return ended or await client.runs.get(self._run_id, max_output=1)
+        hinted = False
+        async with contextlib.aclosing(self._events(shell, terminal=False)) as events:
+            async for event in events:
+                self._printer.show(event)
+                if isinstance(event, Result):
+                    run = event.run
+                    if run.status is RunStatus.RUNNING and run.awaiting_input and not hinted:
+                        hinted = True
+                        self._printer.flush()
+                        complain(f"the command waits for input. To answer it, in another terminal: {_attach(run)}")
+        return run
+
+    async def _events(self, shell: AsyncClient | AsyncSession, *, terminal: bool) -> AsyncGenerator[Event, None]:
+        """Run it; yield its events until it has ended or the wait is over, each time that one ends with a result.
+
+        On a terminal what is typed shows, and somebody is there who will answer.
+        """
+        options = self._options
         events = shell.stream(
             command_line(options.words),
             run_id=self._run_id,
             timeout=options.timeout,
             streams="separate" if options.separate else "merged",
             format=self._form,
+            on_input="wait" if terminal else "return",
+            echo=terminal or None,
         )
         cursors = {Stream.STDOUT: 0, Stream.STDERR: 0}
-        hinted = False
         while True:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    self._printer.show(event)
                     if isinstance(event, Result):
                         run = event.run
                     else:
                         cursors[event.stream] = event.cursor
+                    yield event
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if run.status is not RunStatus.RUNNING or (left is not None and left <= 0):
-                return run
-            self._printer.flush()
-            if run.awaiting_input and not hinted:
-                hinted = True
-                complain(f"the command waits for input. To answer it, in another terminal: {_attach(run)}")
-            events = client.runs.follow(
+                return
+            events = self._client.runs.follow(
                 self._run_id,
                 cursor=cursors[Stream.STDOUT],
                 stderr_cursor=cursors[Stream.STDERR],
                 format=self._form,
                 timeout=left,
+                echo=terminal,
             )
 
     def _interrupt(self) -> None:

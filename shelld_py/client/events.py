@@ -82,6 +82,7 @@ class Following:
         format: FormatName | None,  # noqa: A002
         timeout: Duration | None,
         on_input: str | None,
+        echo: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`path` is where the output is read on, `start` the request that starts the run, None for one that is known.
@@ -94,6 +95,7 @@ class Following:
         self._cursors = cursors
         self._format = format
         self._on_input = on_input
+        self._echo = echo
         self._clock = clock
         limit = seconds(timeout)
         self._deadline = None if limit is None else clock() + limit
@@ -111,6 +113,7 @@ class Following:
             format=self._format,
             timeout=left,
             on_input=self._on_input,
+            echo=self._echo or None,
         )
         return Call(method="GET", path=self._path, parse=_no_result, params=params, wait=left)
 
@@ -153,14 +156,15 @@ def follow_known(
     stderr_cursor: int = 0,
     format: FormatName | None = None,  # noqa: A002
     timeout: Duration | None = None,
+    echo: bool = False,
 ) -> Following:
     """Yield the events of both streams from their cursors on, and last a `Result`: when the run has ended.
 
-    With a `timeout`, the result may show the run `running`.
+    With a `timeout`, the result may show the run `running`. With `echo`, what is typed meanwhile appears in the output.
     """
     cursors = {Stream.STDOUT: cursor, Stream.STDERR: stderr_cursor}
     path = f"{base}/{segment(run_id)}/output"
-    return Following(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None)
+    return Following(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None, echo=echo)
 
 
 def _follow_new(path: str, command: str, options: RunOptions) -> Following:

@@ -65,6 +65,7 @@ class RunOptions(TypedDict, total=False):
     format: FormatName | None
     max_output: int | None
     on_input: OnInput | Literal["return", "wait"] | None
+    echo: bool | None
 
 
 def startup(base: str, **options: Unpack[StartupOptions]) -> Call[ShellState]:

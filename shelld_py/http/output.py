@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, text_type
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Call, Header
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
 from shelld_py.models import DurationText, OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
@@ -31,6 +31,7 @@ class OutputQuery(Query, frozen=True, kw_only=True):
     wait: Annotated[DurationText, Meta(description="If nothing new is there, wait so long for it or the end.")] = "0"
     stderr_cursor: Annotated[Cursor, Meta(description="Events of standard error as well, from here on.")] | None = None
     timeout: Annotated[DurationText, Meta(description="How long events are sent, if not to the end.")] | None = None
+    echo: Annotated[bool, Meta(description="Show in the output what is typed, while these events are sent.")] = False
     on_input: Annotated[OnInput, Meta(description="Whether events end when the command waits for input.")] = (
         OnInput.WAIT
     )
@@ -111,6 +112,9 @@ def _events(call: Call[OutputQuery, None], entry: Entry, cursor: int) -> Respons
 
     for_input = query.on_input is OnInput.RETURN
     events = follow(entry.run or Ended(), logs, query.format, timeout, result, for_input=for_input)
+    shell = computer.peek(entry.session_id)
+    if query.echo and shell and entry.run and entry.run.running:
+        events = holding(shell.echo(), events)
     return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
 
 

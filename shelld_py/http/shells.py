@@ -19,7 +19,7 @@ from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
 from shelld_py.models import (
     AcceptedInput,
     Command,
@@ -80,8 +80,13 @@ async def _answer_run(
     timeout = min(timeout, timeouts.command_maximum)
     choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
     key = idempotency_key(call.request.scope)
+    shell = computer.peek(session_id) if session_id and wanted.echo and call.form is Form.EVENTS else None
     async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
-        entry = await _start_or_join(call, session_id or "exec", submit, streams, key)
+        with contextlib.ExitStack() as started:
+            if shell:  # before the command begins, for programs look at once whether there is an echo
+                started.enter_context(shell.echo())
+            entry = await _start_or_join(call, session_id or "exec", submit, streams, key)
+            echo = started.pop_all()
     run = entry.run
 
     def result() -> RunResult:
@@ -100,6 +105,7 @@ async def _answer_run(
         logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
         headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
         events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
+        events = holding(echo, events)
         return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
     if run is None:
         return await run_response(result(), computer.store.log_reader(entry), choice, as_text=as_text)

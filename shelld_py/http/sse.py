@@ -1,6 +1,7 @@
 """Output as server-sent events (WHATWG HTML, 9.2): it is sent as it is written."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
@@ -147,6 +148,15 @@ def _line_before(log: OutputLog, cursor: int) -> bytes:
         data = chunk.data if chunk.dropped else data + chunk.data
         position = chunk.end
     return data[data.find(b"\n") + 1 :] if start else data
+
+
+async def holding(
+    held: contextlib.AbstractContextManager[object], events: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """Yield `events`, in whose time `held` is in force."""
+    with held:
+        async for event in events:
+            yield event
 
 
 async def follow(

@@ -35,7 +35,7 @@ import select
 import signal
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 _TIOCGPTPEER: Final = 0x5441
@@ -52,6 +52,7 @@ _LEFTOVERS: Final = 64
 """Reads of 4 KiB after which a terminal that nobody writes to must be empty: the kernel holds 64 KiB or so."""
 
 _IFLAG, _OFLAG, _LFLAG, _CC = 0, 1, 3, 6
+_ECHO: Final = termios.ECHO | termios.ECHOE | termios.ECHOK
 
 Sink = Callable[[memoryview], None]
 
@@ -67,7 +68,7 @@ def set_baseline_modes(fd: int) -> None:
     modes[_IFLAG] &= ~(termios.IXON | termios.IXOFF | termios.IMAXBEL | termios.ISTRIP | termios.INLCR | termios.IGNCR)
     modes[_OFLAG] &= ~termios.OPOST
     modes[_LFLAG] |= termios.ICANON | termios.ISIG | termios.IEXTEN
-    modes[_LFLAG] &= ~(termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ECHONL)
+    modes[_LFLAG] &= ~(_ECHO | termios.ECHONL)
     termios.tcsetattr(fd, termios.TCSANOW, modes)
 
 
@@ -81,6 +82,7 @@ class Terminal:
         os.set_blocking(master, False)
         self._slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._baseline = termios.tcgetattr(self._slave)
+        self._echo_holders = 0
         # Anonymous memory of its own takes no more than what has been read into it, and all is given back at the end.
         self._memory = mmap.mmap(-1, _BUFFER_SIZE)
         self._buffer = memoryview(self._memory)
@@ -130,7 +132,32 @@ class Terminal:
         termios.tcflush(self._slave, termios.TCIFLUSH)
         if termios.tcgetattr(self._slave) != self._baseline:
             termios.tcsetattr(self._slave, termios.TCSANOW, self._baseline)
+        if self._echo_holders:
+            self._set_echo(on=True)
         self.resume()
+
+    @contextlib.contextmanager
+    def echo(self) -> Iterator[None]:
+        """Have what is typed appear in the output for a while, for somebody who looks on.
+
+        Programs with line editing take over whether there is an echo when they begin to read, and give the modes back
+        as they were; so it is the modes of lines that are changed, never those of a program that has asked for keys.
+        """
+        self._echo_holders += 1
+        if self._echo_holders == 1:
+            self._set_echo(on=True)
+        try:
+            yield
+        finally:
+            self._echo_holders -= 1
+            if not self._echo_holders:
+                self._set_echo(on=False)
+
+    def _set_echo(self, *, on: bool) -> None:
+        if self._slave >= 0 and self.line_mode:
+            modes = termios.tcgetattr(self._slave)
+            modes[_LFLAG] = modes[_LFLAG] | _ECHO if on else modes[_LFLAG] & ~_ECHO
+            termios.tcsetattr(self._slave, termios.TCSANOW, modes)
 
     def resume(self) -> None:
         """Let output flow again, whether a program (tcflow(3)) or a key (^S) has stopped it.

@@ -7,6 +7,7 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 """
 
 import asyncio
+import contextlib
 import logging
 import shlex
 import time
@@ -165,6 +166,10 @@ class Shell:
         self.check(Event.RESIZE)
         if self._bash:
             self._bash.resize(rows, cols)
+
+    def echo(self) -> contextlib.AbstractContextManager[None]:
+        """Have what is typed appear in the output for a while (see `Terminal.echo`)."""
+        return self._bash.terminal.echo() if self._bash else contextlib.nullcontext()
 
     async def recycle(self) -> None:
         """Kill all that the shell started, and start a fresh bash as it was started before.

@@ -135,6 +135,49 @@ def test_a_command_that_waits_for_input_says_how_to_answer(daemon: RunningDaemon
     assert process.returncode == 4
 
 
+def test_what_is_typed_at_run_goes_to_the_command_that_waits(daemon: RunningDaemon) -> None:
+    """In a terminal the answer is typed where the question is, and seen; the exit status is the command's."""
+    process = _terminal(daemon, "run", "read -rp 'Name? ' name; echo \"<$name>\"; exit 4")
+    _read_until(process, "detaches)")
+    process.write(b"Ada\r")
+    assert "Ada\r\n<Ada>\r\n" in _read_until(process, "<Ada>\r\n")
+    _end(process, 4)
+
+
+def test_run_in_a_terminal_can_be_left_while_it_waits(daemon: RunningDaemon) -> None:
+    """The detach key leaves the command to itself, and says which run it is."""
+    process = _terminal(daemon, "run", "read -r line")
+    _read_until(process, "detaches)")
+    process.write(b"\x1d")
+    run_id = daemon.json("GET", "/status")["run"]["run_id"]
+    assert f"still running as run {run_id}" in _read_until(process, None)
+    _end(process, 124)
+
+
+def test_line_editing_shows_what_is_typed_while_somebody_is_attached(daemon: RunningDaemon) -> None:
+    """A program with readline finds an echo to take over; when nobody is attached any more, there is none again."""
+    loop = "while read -e -r -p '> ' line && [[ $line ]]; do echo \"<$line>\"; done"
+    process = _terminal(daemon, "run", f"{loop}; stty -a")
+    _read_until(process, "detaches)")
+    for word in ("one", "two"):
+        process.write(word.encode() + b"\r")
+        seen = _read_until(process, f"<{word}>\r\n")
+        assert seen.count(word) == 2, seen
+    process.write(b"\r")
+    assert " echo " in _read_until(process, " echoke")
+    _end(process, 0)
+    assert " -echo " in daemon.run("stty -a")["stdout"]
+
+
+def test_passwords_are_not_shown(daemon: RunningDaemon) -> None:
+    """A program that turns the echo off keeps it off."""
+    process = _terminal(daemon, "run", "read -rsp 'Password? ' word; echo; [[ $word == sesame ]]")
+    _read_until(process, "detaches)")
+    process.write(b"sesame\r")
+    assert "sesame" not in _read_until(process, None)
+    _end(process, 0)
+
+
 def test_an_interrupt_kills_the_command_and_not_the_shell(daemon: RunningDaemon, start: Started) -> None:
     process = start("run", "name=kept; echo begun; sleep 100; echo not here")
     assert process.stdout
@@ -200,7 +243,7 @@ def test_attach_to_nothing(daemon: RunningDaemon) -> None:
 def test_attach_in_a_terminal(daemon: RunningDaemon) -> None:
     """Keys go to the program, output comes with line ends for a raw terminal, the size is passed on."""
     run_id = daemon.start('echo ready; read -r line; echo "<$line>"; stty size; cat')
-    process = _terminal(daemon, "attach", "--echo", size=(31, 97))
+    process = _terminal(daemon, "attach", size=(31, 97))
     assert "ready\r\n" in _read_until(process, "ready\r\n")
     wait_for(lambda: _size(daemon) == "31 97")
     process.write(b"hello\r")
