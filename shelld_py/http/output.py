@@ -112,7 +112,7 @@ def _events(call: Call[OutputQuery, None], entry: Entry, cursor: int) -> Respons
 
     for_input = query.on_input is OnInput.RETURN
     events = follow(entry.run or Ended(), logs, query.format, timeout, result, for_input=for_input)
-    shell = computer.peek(entry.session_id)
+    shell = computer.shells.find(entry.session_id)
     if query.echo and shell and entry.run and entry.run.running:
         events = holding(shell.echo(), events)
     return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)

@@ -80,7 +80,7 @@ async def _answer_run(
     timeout = min(timeout, timeouts.command_maximum)
     choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
     key = idempotency_key(call.request.scope)
-    shell = computer.peek(session_id) if session_id and wanted.echo and call.form is Form.EVENTS else None
+    shell = computer.shells.find(session_id) if session_id and wanted.echo and call.form is Form.EVENTS else None
     async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
         with contextlib.ExitStack() as started:
             if shell:  # before the command begins, for programs look at once whether there is an echo
