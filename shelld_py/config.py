@@ -207,6 +207,7 @@ class ServerSettings:
     origins: tuple[str, ...] = _setting(_origins, ())
     data_directory: str = _setting(_text, "")
     max_body: int = _setting(parse_size, "16MiB")
+    max_connections: int = _setting(_integer(1), 1000)
     header_timeout: float = _setting(_positive_duration, "10s")
     body_timeout: float = _setting(_positive_duration, "30s")
     socketio: bool = _setting(_switch, False)

@@ -13,7 +13,6 @@ import gc
 import ipaddress
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -37,8 +36,10 @@ from shelld_py.errors import ConfigError
 from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.listener import Capacity, Listener
 from shelld_py.idle import IdleTimer
 from shelld_py.linux import oom
+from shelld_py.linux.descriptors import raise_limit
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
 from shelld_py.linux.syscalls import become_subreaper
@@ -54,6 +55,8 @@ _LAST_WORDS: Final = 0.5
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 _IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Their default action would end the process and leave all behind."""
+_LEAST_DESCRIPTORS: Final = 256
+"""What a bash must be allowed to open: the descriptors of its driver end at 249."""
 _ENDING: Final = "The daemon is shutting down."
 
 
@@ -92,6 +95,7 @@ class Daemon:
         self._stop_reason: asyncio.Future[str] = self._loop.create_future()
         self._watched = False
         working_directory = _working_directory(settings)
+        open_files = _shell_descriptor_limits()
         self._take_signals()
         self._temporary = None if settings.server.data_directory else tempfile.mkdtemp(prefix="shelld-py-")
         surroundings = Surroundings(
@@ -100,7 +104,7 @@ class Daemon:
             data_directory=Path(self._temporary)
             if self._temporary
             else claim(Path(settings.server.data_directory).absolute(), logger),
-            open_files=_raise_descriptor_limit(),
+            open_files=open_files,
             oom_score_adj=oom.adjustment(),
         )
         self._computer = Computer(settings, surroundings, logger)
@@ -111,10 +115,12 @@ class Daemon:
             on_notice=self._announce_idle_end,
             busy=self._runs_count_and_go_on,
         )
+        self._capacity = Capacity(settings.server)
         self._application = Application(
             self._computer,
             KeyHolder(configuration.key),
             self._idle,
+            self._capacity,
             logger=logger,
             shut_down=lambda: self._stop("a request"),
         )
@@ -135,7 +141,8 @@ class Daemon:
         self._computer.kernel_limits.take()
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
         signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._computer.reaper.reap))
-        server = _Server(_server_config(self._application, self._settings.server))
+        self._capacity.open()
+        server = _Server(_server_config(self._application, self._settings.server), self._capacity)
         serving = self._loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -257,9 +264,19 @@ class Daemon:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers, and without its clock: it would wake up ten times a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, capacity: Capacity) -> None:
         super().__init__(config)
         self._stopped = asyncio.Event()
+        self._capacity = capacity
+        self.server_state.connections = capacity.connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        options = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        make = partial(self.config.http_protocol_class, **options)
+        listeners: list[Any] = [Listener(listening, self._capacity, make) for listening in sockets or ()]
+        self.servers = listeners
+        self.started = True
 
     def stop(self) -> None:
         """Let `serve` return."""
@@ -276,11 +293,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _raise_descriptor_limit() -> tuple[int, int]:
-    """Let this process open as many files as it may; return the limits that it had, for its children."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    return before
+def _shell_descriptor_limits() -> tuple[int, int]:
+    """Let this process open as many files as it may; return the limits of shells: those that it had, if they suffice.
+
+    Raises `ConfigError`.
+    """
+    soft, hard = raise_limit()
+    if hard < _LEAST_DESCRIPTORS:
+        raise ConfigError(f"ulimit -Hn: {hard} open files are too few: a shell needs at least {_LEAST_DESCRIPTORS}")
+    return max(soft, _LEAST_DESCRIPTORS), hard
 
 
 def _is_loopback(address: str) -> bool:

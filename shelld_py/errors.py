@@ -189,6 +189,19 @@ class ShellStartFailed(ShelldError):
     code = "shell_start_failed"
 
 
+class Overloaded(ShelldError):
+    """Too many connections are open, or too few descriptors are left, for anything but what must be possible."""
+
+    status = 503
+    code = "overloaded"
+
+
+class TooFewDescriptors(Overloaded):
+    """Too few descriptors are left for a shell."""
+
+    code = "too_few_descriptors"
+
+
 class ShuttingDown(ShelldError):
     """The daemon is on its way out."""
 

@@ -22,6 +22,7 @@ from shelld_py.config import ServerSettings, Settings
 from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.listener import Capacity
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
 from shelld_py.shells.states import diagram
@@ -51,10 +52,12 @@ def application(directory: Path) -> Application:
     surroundings = Surroundings(
         environment={}, working_directory=str(directory), data_directory=directory, open_files=(1024, 1024)
     )
+    settings = Settings(server=ServerSettings(mcp=True))
     return Application(
-        Computer(Settings(server=ServerSettings(mcp=True)), surroundings, logger),
+        Computer(settings, surroundings, logger),
         KeyHolder(None),
         IdleTimer(0, lambda: None),
+        Capacity(settings.server),
         logger=logger,
         shut_down=lambda: None,
     )

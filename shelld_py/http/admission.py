@@ -14,8 +14,9 @@ from typing import Final
 from starlette.types import Message, Receive, Scope
 
 from shelld_py.config import ServerSettings
-from shelld_py.errors import BodyTooLarge, HostRefused, KeyRequired, OriginRefused, ShuttingDown
+from shelld_py.errors import BodyTooLarge, HostRefused, KeyRequired, OriginRefused, Overloaded, ShuttingDown
 from shelld_py.http.keylock import KeyHolder, checked_key
+from shelld_py.http.listener import Capacity
 from shelld_py.http.requests import header
 from shelld_py.idle import IdleTimer
 from shelld_py.units import format_size
@@ -64,6 +65,7 @@ class Admission:
         keys: KeyHolder,
         idle: IdleTimer,
         settings: ServerSettings,
+        capacity: Capacity,
         *,
         exists: Callable[[Scope], bool],
         continues: Callable[[Scope], bool],
@@ -76,6 +78,7 @@ class Admission:
         self._idle = idle
         self.check_site = Sites(settings).check
         self._limit = settings.max_body
+        self._capacity = capacity
         self._exists = exists
         self._continues = continues
         self._closed: str | None = None
@@ -84,7 +87,8 @@ class Admission:
     def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Let a request in that needs a key; `release` it when it is over.
 
-        Raises `HostRefused`, `OriginRefused`, `KeyRequired`, `KeyMismatch`, `ShuttingDown`, `BodyTooLarge`.
+        Raises `HostRefused`, `OriginRefused`, `KeyRequired`, `KeyMismatch`, `Overloaded`, `ShuttingDown`,
+        `BodyTooLarge`.
         """
         self.check_site(scope)
         try:
@@ -95,6 +99,10 @@ class Admission:
         else:
             if not self._keys.locked and self._exists(scope):
                 self._keys.lock(key)
+        if is_essential(scope):
+            self._capacity.spare()
+        elif self._capacity.scarce():
+            raise Overloaded("Too many connections are open, or too few descriptors are left; try again later.")
         self.begin()
         admitted = Admitted(receive, self._limit)
         self._admitted.add(admitted)
@@ -190,6 +198,12 @@ class Sites:
                     f"Pages of {site!r} may not speak to this daemon. The setting server.origins lists those that may."
                 )
         self._known = (host, origin)  # most clients send the same ones each time
+
+
+def is_essential(scope: Scope) -> bool:
+    """Whether a request has to be possible however little there is left: it frees something."""
+    method, path = scope.get("method"), scope["path"]
+    return method == "DELETE" or (method == "POST" and (path == "/shutdown" or path.endswith("/kill")))
 
 
 def too_large(limit: int) -> BodyTooLarge:

@@ -30,6 +30,7 @@ from shelld_py.http.admission import Admission, Admitted
 from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Services
 from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.requests import Form, header_fields, requested_form
 from shelld_py.idle import IdleTimer
@@ -103,6 +104,7 @@ class Application:
         computer: Computer,
         keys: KeyHolder,
         idle: IdleTimer,
+        capacity: Capacity,
         *,
         logger: logging.Logger,
         shut_down: Callable[[], None],
@@ -116,6 +118,7 @@ class Application:
             keys,
             idle,
             computer.settings.server,
+            capacity,
             exists=self._exists,
             continues=self._continues,
         )

@@ -52,6 +52,7 @@ class Exchange(RequestResponseCycle):
     body_timeout: float = 0.0
     """Seconds for which a body that has begun may stand still."""
     overdue = False
+    refused = False
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Have the application serve the request. It answers all errors itself: what it leaves open is cut off."""
@@ -104,7 +105,8 @@ class Exchange(RequestResponseCycle):
             if name == b"content-length":
                 self.chunked_encoding = False
                 self.expected_content_length = int(value)
-        if self.more_body and (status >= _REFUSED or not self._small()):
+        self.refused = status >= _REFUSED
+        if self.more_body and (self.refused or not self._small()):
             self.keep_alive = False
         if not self.keep_alive:
             lines.append(b"connection: close")
@@ -145,6 +147,10 @@ class Connection(HttpToolsProtocol):
         """`options` are those of uvicorn."""
         super().__init__(**options)
         self._settings = settings
+        self.waiting_since = 0.0
+        """When it began to wait for a request; 0 while it serves one, and when it ends."""
+        self.trusted = False
+        """Whether it has had a request that was not refused."""
         self._deadline: float | None = None
         """When the connection ends unless something happens before. None while a request is being served."""
         self._timer: asyncio.TimerHandle | None = None
@@ -159,6 +165,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        self.waiting_since = self.loop.time()
         self._end_in(self._settings.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,6 +219,7 @@ class Connection(HttpToolsProtocol):
         self._in_trailers = True
         self._head_size = 0
         self._deadline = None
+        self.waiting_since = 0.0
         if self._declines():
             return
         version = self.parser.get_http_version()
@@ -252,11 +260,13 @@ class Connection(HttpToolsProtocol):
             return
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
+            self.waiting_since = self.loop.time()
             self._end_in(_KEEP_ALIVE)
 
     def _answered(self, exchange: Exchange) -> None:
         """Go on with the next request, or end the connection."""
         self.server_state.total_requests += 1
+        self.trusted = self.trusted or not exchange.refused
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -267,7 +277,14 @@ class Connection(HttpToolsProtocol):
         elif exchange.more_body:
             self._end_in(self._settings.body_timeout)
         else:
+            self.waiting_since = self.loop.time()
             self._end_in(self._settings.header_timeout if self._in_head else _KEEP_ALIVE)
+
+    def give_way(self) -> None:
+        """End at once, for another connection."""
+        self.waiting_since = 0.0
+        self._over = True
+        self.transport.abort()
 
     def _end(self, exchange: Exchange | None = None) -> None:
         """End the connection behind what has been written."""

@@ -24,6 +24,7 @@ from shelld_py.errors import (
     MethodNotAllowed,
     NotFound,
     OriginRefused,
+    Overloaded,
     ShelldError,
     ShuttingDown,
 )
@@ -37,7 +38,7 @@ Document = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/"
 _PATH_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
-_WITH_KEY: Final = (KeyRequired, KeyMismatch, HostRefused, OriginRefused, BodyTimeout, ShuttingDown)
+_WITH_KEY: Final = (KeyRequired, KeyMismatch, HostRefused, OriginRefused, BodyTimeout, Overloaded, ShuttingDown)
 _POST_HEADER: Final = Header(
     name="Idempotency-Key",
     meaning="The same key with the same request is not done again.",

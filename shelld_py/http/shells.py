@@ -238,7 +238,8 @@ _RUN_HEADERS: Final = (
     Header(name="X-Awaiting-Input", meaning="Whether it is seen waiting for terminal input.", type=bool),
 )
 _SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
-_RUN_REFUSED: Final = (errors.RunNotFound, errors.RunIdConflict, errors.ShellStartFailed)
+_START_REFUSED: Final = (errors.ShellStartFailed, errors.TooFewDescriptors)
+_RUN_REFUSED: Final = (errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
     "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),),
@@ -325,7 +326,7 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
             path=f"{prefix}/recycle",
             handler=_recycle,
             summary=f"Kill all that {whose} started, and start a fresh bash",
-            errors=(*refusals, errors.ShellNotStarted, errors.ShellStartFailed),
+            errors=(*refusals, errors.ShellNotStarted, *_START_REFUSED),
             **_STATE,
             **about,
         ),
@@ -352,7 +353,11 @@ ENDPOINTS: Final = (
         handler=_startup,
         summary="Start the main shell",
         body=Body(model=StartupRequest),
-        errors=(errors.ShellAlreadyStarted, errors.ShellUnrecoverable, errors.ShellStartFailed),
+        errors=(
+            errors.ShellAlreadyStarted,
+            errors.ShellUnrecoverable,
+            *_START_REFUSED,
+        ),
         **_STATE,
     ),
     Endpoint(
@@ -372,7 +377,7 @@ ENDPOINTS: Final = (
         summary="Open a session",
         body=Body(model=StartupRequest),
         answers={HTTPStatus.CREATED: Answer(meaning="The session.", content={JSON: SessionReference})},
-        errors=(errors.TooManySessions, errors.ShellStartFailed),
+        errors=(errors.TooManySessions, *_START_REFUSED),
     ),
     Endpoint(
         method="GET",

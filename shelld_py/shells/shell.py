@@ -21,6 +21,7 @@ from shelld_py.config import OnExit
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellUnrecoverable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
+from shelld_py.linux.descriptors import require
 from shelld_py.models import (
     Cause,
     Command,
@@ -42,6 +43,8 @@ _REMOVAL_PATIENCE: Final = 1.0
 """Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
 
 _REMOVAL_PAUSE: Final = 0.002
+_DESCRIPTORS: Final = 48
+"""Descriptors that must be free to start a bash: it takes some 22 in the daemon, and as many again for a moment."""
 _MEBIBYTE: Final = 1024 * 1024
 
 
@@ -249,6 +252,7 @@ class Shell:
 
     async def _start_bash(self, started: Event) -> None:
         """Start bash, and tell the state of it by `started`; bash may have died again by then."""
+        require(_DESCRIPTORS)
         context, request = self._context, self._request
         settings = context.settings
         environment = {

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import resource
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from shelld_py.linux.processes import process_stat
 from tests.daemons import KEY, RunningDaemon, ask, running_daemon, wait_for
 
 OLD, NEW = "the-client-before", "the-next-client"
@@ -306,7 +309,7 @@ def test_a_refused_request_that_is_complete_keeps_its_connection(daemon: Running
 
 def test_heads_and_bodies_that_stand_still_end(start_daemon: Callable[..., RunningDaemon], tmp_path: Path) -> None:
     """A connection without a whole head, and a body that does not move, are given up; one that moves is not."""
-    daemon = start_daemon(server__header_timeout="400ms", server__body_timeout="400ms")
+    daemon = start_daemon(server__header_timeout="1s", server__body_timeout="2s")
     with ExitStack() as stack:
         silent, partial, held = (stack.enter_context(Raw(daemon)) for _ in range(3))
         partial.send("GET /status HTTP/1.1\r\nHost: localhost\r\nX-Shell")
@@ -321,8 +324,8 @@ def test_heads_and_bodies_that_stand_still_end(start_daemon: Callable[..., Runni
         body = json.dumps({"rows": 30}) + " " * 20
         raw.send(head("POST", "/startup", len(body), key=KEY, Connection="close"))
         for character in body:
+            raw.pause(0.08)
             raw.send(character)
-            raw.pause(0.02)
         assert raw.rest().endswith(b"ready")
 
 
@@ -342,3 +345,89 @@ def test_offers_of_another_protocol_in_one_packet_are_all_answered(daemon: Runni
         raw.send(offer * 1000 + "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert raw.rest().count(b"HTTP/1.1 200 OK") == 1001
     assert b"RecursionError" not in daemon.log.read_bytes()[before:]
+
+
+# --- when there is too much ---------------------------------------------------------------------------------
+
+
+def limit_descriptors(daemon: RunningDaemon, number: int) -> None:
+    """Let the daemon have no more than so many open files from now on."""
+    _, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (number, hard))
+
+
+def cpu_seconds(daemon: RunningDaemon) -> float:
+    stat = process_stat(daemon.process.pid)
+    assert stat
+    return stat.cpu_seconds
+
+
+def test_strangers_cannot_use_up_the_connections(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """However many connections say nothing, the next one is served; those that have waited longest are closed."""
+    daemon = start_daemon(server__header_timeout="10m")
+    limit_descriptors(daemon, 300)
+    assert daemon.ask("POST", "/startup", key=KEY).body == b"ready"
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(Raw(daemon)) for _ in range(400)]
+        for stranger in strangers[::2]:
+            stranger.send("GET /health HTTP/1.1\r\nHost: localhost\r\nX-")
+        assert daemon.ask("GET", "/health").body == b"ok"
+        assert daemon.ask("POST", "/run", body="echo on", key=KEY).body == b"on\n"
+        assert strangers[0].rest() == b""
+        strangers[-2].send("Y: z\r\nConnection: close\r\n\r\n")
+        assert strangers[-2].rest().endswith(b"ok")
+
+
+def test_when_connections_all_have_a_request_the_next_ones_can_end_some(
+    start_daemon: Callable[..., RunningDaemon],
+) -> None:
+    """Beyond the limit only what frees something is done."""
+    daemon = start_daemon(server__max_connections="8")
+    daemon.client.close()
+    assert daemon.ask("POST", "/startup", key=KEY).body == b"ready"
+    at_once = {"X-Command-Timeout": "0"}
+    run_id = daemon.ask("POST", "/run", body="sleep 600", key=KEY, headers=at_once).headers["x-run-id"]
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(Raw(daemon)) for _ in range(8)]
+        for raw in waiting:
+            raw.send(head("GET", f"/runs/{run_id}/output", 0, key=KEY, Accept="text/event-stream", Connection="close"))
+            assert raw.socket.recv(1) == b"H"
+        refused = daemon.ask("GET", "/status", key=KEY, headers={"Accept": "application/json"})
+        assert (json.loads(refused.body)["code"], refused.headers["retry-after"]) == ("overloaded", "5")
+        assert daemon.ask("GET", "/health").body == b"ok"
+        assert daemon.ask("GET", "/status", key="wrong").status == 401
+        assert daemon.ask("POST", "/kill", key=KEY).body == b"ready"
+        for raw in waiting:
+            assert b"event: result" in raw.rest()
+        wait_for(lambda: daemon.ask("GET", "/status", key=KEY).body == b"ready")
+
+
+def test_without_descriptors_what_frees_some_is_still_done(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """Sessions are refused with the reason; with none left at all, the daemon rests, and can still be helped."""
+    daemon = start_daemon(limits__max_sessions="0")
+    daemon.client.close()
+    assert daemon.ask("POST", "/startup", key=KEY).body == b"ready"
+    limit_descriptors(daemon, 250)
+    sessions = []
+    while (answer := daemon.ask("POST", "/sessions", key=KEY)).status == 201:
+        sessions.append(json.loads(answer.body)["session_id"])
+    assert (answer.status, json.loads(answer.body)["code"]) == (503, "too_few_descriptors")
+    assert sessions
+    assert daemon.ask("POST", "/run", body="sleep 600", key=KEY, headers={"X-Command-Timeout": "0"}).status == 202
+    open_now = len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+    limit_descriptors(daemon, open_now)
+    before = cpu_seconds(daemon)
+    began = time.monotonic()
+    assert daemon.ask("GET", "/health").body == b"ok"
+    assert daemon.ask("GET", "/status", key=KEY).status == 503
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(Raw(daemon))
+        wait_for(lambda: time.monotonic() > began + 2)
+        assert cpu_seconds(daemon) - before < 1
+    assert daemon.ask("POST", "/kill", key=KEY).body == b"ready"
+    assert daemon.ask("DELETE", f"/sessions/{sessions[0]}", key=KEY).status == 200
+    assert daemon.ask("DELETE", f"/sessions/{sessions[1]}", key=KEY).status == 200
+    wait_for(lambda: daemon.ask("POST", "/run", body="echo on", key=KEY).body == b"on\n")
+    assert daemon.ask("POST", "/shutdown", key=KEY).body == b"shutting down"
+    assert daemon.process.wait(20) == 0

@@ -29,6 +29,7 @@ KEYS = [
     ("server", "origins", (), '"null"', '["box.example"]', ("must be a list of texts", "must be origins")),
     ("server", "data_directory", "", "true", NUL, (TEXT, "NUL")),
     ("server", "max_body", 16 * MIB, "1.5", '"16XB"', (SIZE, SIZE)),
+    ("server", "max_connections", 1000, "1.5", "0", ("must be a whole number of at least 1",) * 2),
     ("server", "header_timeout", 10.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("server", "body_timeout", 30.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("server", "socketio", False, "1", '"yes"', ("must be true or false",) * 2),

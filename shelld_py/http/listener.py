@@ -1,0 +1,119 @@
+"""Accepts connections, whatever the number of those that are open already.
+
+Beyond `server.max_connections`, and when descriptors run out, room is made by ending the connection that has waited
+longest without a request. Where all have one, a few more are let in, for requests that free something or tell whether
+the daemon lives. Knows nothing of requests: `Admission` asks `Capacity` which it may let in.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from shelld_py.config import ServerSettings
+from shelld_py.http.connection import Connection
+from shelld_py.linux import descriptors
+
+_RESERVE: Final = 24
+"""Descriptors for when none is left: a few connections, and what /kill opens (a pidfd for each process, /proc)."""
+_BEYOND: Final = 16
+"""Connections beyond `server.max_connections`."""
+_AT_ONCE: Final = 16
+"""Connections that are accepted before others have their turn."""
+_PAUSE: Final = 0.2
+"""Seconds without accepting where there is no descriptor for it: the socket stays readable, so waiting for it spins."""
+
+
+class Capacity:
+    """What there is room for: connections and descriptors."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.connections: set[Any] = set()
+        """Those that are open; uvicorn keeps it."""
+        self._most = self._limit = settings.max_connections
+        self._reserve = descriptors.Reserve(_RESERVE)
+
+    def open(self) -> None:
+        """Keep a reserve from now on."""
+        self._reserve.fill()
+
+    def limit(self) -> int:
+        """Return how many connections there may be: half of all descriptors, so that strangers leave some to shells."""
+        self._limit = min(self._most, (len(self.connections) + descriptors.free()) // 2)
+        return self._limit
+
+    def scarce(self) -> bool:
+        """Whether there is too little of either to do more than what must be possible."""
+        return self._reserve.spent() or len(self.connections) > self._limit
+
+    def spare(self) -> None:
+        """Free some descriptors, if need be, for a request that must be possible."""
+        self._reserve.spare()
+
+    def release(self) -> bool:
+        """Free the reserve; return whether there was one."""
+        return self._reserve.release()
+
+
+class Listener:
+    """What uvicorn takes for a server of asyncio."""
+
+    def __init__(self, listening: socket.socket, capacity: Capacity, make: Callable[[], asyncio.Protocol]) -> None:
+        """`make` makes a connection."""
+        self._listening = listening
+        self._capacity = capacity
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._pause:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listening)
+
+    async def wait_closed(self) -> None:
+        """Nothing is left to be waited for."""
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, _address = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    continue  # the client has gone already (ECONNABORTED), or the like (accept(2))
+                if not self._capacity.release():
+                    self._end_oldest()
+                    self._loop.remove_reader(self._listening)
+                    self._pause = self._loop.call_later(_PAUSE, self._resume)
+                    return
+            else:
+                self._begin(accepted)
+
+    def _begin(self, accepted: socket.socket) -> None:
+        beyond = len(self._capacity.connections) + len(self._beginning) - self._capacity.limit()
+        if beyond >= 0 and not self._end_oldest() and beyond >= _BEYOND:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, accepted))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    def _end_oldest(self) -> bool:
+        """End the connection that has waited longest for a request, of those first that never had a good one."""
+        connections = (each for each in self._capacity.connections if isinstance(each, Connection))
+        waiting = [each for each in connections if each.waiting_since]
+        if waiting:
+            min(waiting, key=lambda each: (each.trusted, each.waiting_since)).give_way()
+        return bool(waiting)
