@@ -205,6 +205,14 @@ class Computer:
             await self._hooks.run(HookName.STARTUP)
             await self.main.start(request)
 
+    async def ensure_started(self) -> None:
+        """Start the main shell where it is not; who comes while somebody starts it waits for that."""
+        while self.main.state is ShellState.AVAILABLE:
+            if self._starting.locked():
+                async with self._starting:
+                    continue
+            await self.startup(StartupRequest())
+
     async def recycle(self, shell: Shell) -> None:
         """Give `shell` a fresh bash; for the main shell, run the hook then."""
         await shell.recycle()

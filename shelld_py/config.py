@@ -220,6 +220,7 @@ class ShellSettings:
 
     command: str = _setting(_command, "/bin/bash")
     on_exit: OnExit = _setting(_one_of(OnExit), "restore")
+    start_on_run: bool = _setting(_switch, False)
     working_directory: str = _setting(_directory, "")
     term: str = _setting(_text, "xterm-256color")
     rows: int = _setting(_integer(1, 65535), 24)

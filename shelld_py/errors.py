@@ -27,6 +27,12 @@ class InvalidRequest(ShelldError):
     code = "invalid_request"
 
 
+class JsonWithoutContentType(InvalidRequest):
+    """The body is JSON or a form where bash would take it for a command: a header is missing."""
+
+    code = "json_without_content_type"
+
+
 class KeyRequired(ShelldError):
     """No key, or one that no key can look like."""
 

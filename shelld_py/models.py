@@ -7,7 +7,7 @@ in UTC. Everything is frozen. The JSON form of each model is its fields in the o
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -86,6 +86,7 @@ RunId = Annotated[
     Meta(
         pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$(?!\n)",
         description="The caller's own id: the same id with the same request joins that run.",
+        extra={"words": "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not . or .."},
     ),
 ]
 """A run's own id is the name of its directory, which `.` and `..` cannot be.
@@ -122,6 +123,8 @@ Size = Annotated[int, Meta(ge=1, le=65535, description="Rows or columns of the t
 MaxOutput = Annotated[int, Meta(ge=0, description="Characters to return of each stream, 0 for all.")]
 
 StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the run has accepted before.")]
+
+WAIT_FOR_REPLY: Final = "Then wait so long for the end, or for a wait for input, and answer with what was written."
 
 
 CommandText = Annotated[
@@ -172,6 +175,7 @@ class StdinRequest(Request, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="What to type; a control character is a key.")] = ""
     eof: Annotated[bool, Meta(description="Type end-of-file after it.")] = False
     offset: StdinOffset | None = None
+    wait: Annotated[Duration, Meta(description=WAIT_FOR_REPLY)] | None = None
 
 
 class ResizeRequest(Request, frozen=True, kw_only=True):
@@ -336,9 +340,19 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of input that a run has accepted in all: they will be typed."""
+    """The bytes of input that a run has accepted in all: they will be typed.
+
+    With `wait`, also what the command has written since it was typed to; the cursors are those of standard output.
+    """
 
     accepted: int
+    run_id: str | msgspec.UnsetType = msgspec.UNSET
+    output: str | msgspec.UnsetType = msgspec.UNSET
+    stderr: str | msgspec.UnsetType = msgspec.UNSET
+    cursor: int | msgspec.UnsetType = msgspec.UNSET
+    next_cursor: int | msgspec.UnsetType = msgspec.UNSET
+    awaiting_input: bool | msgspec.UnsetType = msgspec.UNSET
+    status: RunStatus | msgspec.UnsetType = msgspec.UNSET
 
 
 class SessionReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,14 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from shelld_py.errors import ShelldError
+from shelld_py.errors import (
+    NoRunningCommand,
+    ShellAlreadyStarted,
+    ShellBusy,
+    ShelldError,
+    ShellNotStarted,
+    ShellUnrecoverable,
+)
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import pieces
 from shelld_py.output.log import OutputLog
@@ -19,6 +26,14 @@ from shelld_py.output.showing import LARGE, LogOf, OutputChoice, with_output
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
 PROBLEM_TYPE: Final = "application/problem+json"
+HINTS: Final[dict[type[ShelldError], str]] = {
+    ShellNotStarted: "POST /startup starts it; shell.start_on_run does so by itself.",
+    ShellBusy: "GET /status tells what runs, POST /kill ends it; POST /exec runs a command beside it.",
+    ShellAlreadyStarted: "POST /run runs a command; POST /recycle starts a fresh bash.",
+    ShellUnrecoverable: "POST /recycle starts a fresh bash.",
+    NoRunningCommand: "POST /run runs a command.",
+}
+"""What to call next where the state of a shell does not allow a request. For a session, below /sessions/SESSION_ID."""
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
@@ -49,6 +64,8 @@ def problem_response(error: ShelldError, *, as_text: bool) -> Response:
         "detail": error.detail,
         **error.extra,
     }
+    if "state" in error.extra and (hint := HINTS.get(type(error))):
+        document["hint"] = hint
     return Response(json.dumps(document), error.status, headers, PROBLEM_TYPE)
 
 

@@ -28,7 +28,7 @@ from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldE
 from shelld_py.http import daemon, files, runs, shells, tools
 from shelld_py.http.admission import Admission, Admitted
 from shelld_py.http.answers import problem_response
-from shelld_py.http.endpoint import Services
+from shelld_py.http.endpoint import Services, unknown_path
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
@@ -269,7 +269,7 @@ class Application:
 
 
 async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise NotFound(f"There is no path {scope['path']}.")
+    raise unknown_path(scope["path"], (route.path for route in scope["app"].routes))
 
 
 @lru_cache(maxsize=1)

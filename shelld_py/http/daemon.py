@@ -1,16 +1,44 @@
 """Endpoints for the daemon itself: whether it lives, what it knows of the machine, its description, its end."""
 
 import asyncio
+from http import HTTPStatus
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shelld_py.http.endpoint import JSON, Call, Endpoint, Tag, ok
-from shelld_py.http.requests import Form, Query
+from shelld_py.http.endpoint import JSON, TEXT, Answer, Call, Endpoint, Tag, ok
+from shelld_py.http.requests import Form, Query, header
 from shelld_py.metadata import Metadata
 from shelld_py.models import Health, ShutdownAnswer
+from shelld_py.version import __version__
+
+_NAME: Final = "shelld-py"
+_DOCUMENTS: Final = {
+    "/docs": "the API for people",
+    "/openapi.json": "the API for programs",
+    "/health": "whether the daemon lives",
+}
+HTML: Final = "text/html"
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What answers here, and where it is described."""
+
+    name: str = _NAME
+    version: str
+    description: str = (
+        "A computer for an agent: a persistent bash over HTTP, sessions, and files. Every request needs the header "
+        "X-Shell-Key, but for these:"
+    )
+    documents: tuple[str, ...] = tuple(_DOCUMENTS)
+
+
+def _about_text(about: About) -> str:
+    lines = [f"{about.name} {about.version}", about.description]
+    return "".join(f"{line}\n" for line in [*lines, *(f"  {path}  {what}" for path, what in _DOCUMENTS.items())])
 
 
 class ShutdownQuery(Query, frozen=True, kw_only=True):
@@ -36,6 +64,27 @@ async def _shutdown(call: Call[ShutdownQuery, None]) -> ShutdownAnswer:
     return ShutdownAnswer(state="shutting down")
 
 
+async def _root(call: Call[None, None]) -> About | Response:
+    """Say what this is: to a browser in HTML."""
+    about = About(version=__version__)
+    if b"text/html" not in (header(call.request.scope, b"accept") or b"").lower():
+        return about
+    from shelld_py.http.pages import HEADERS, page
+
+    links = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in _DOCUMENTS.items())
+    text = page(_NAME, f"<h1>{_NAME} {__version__}</h1><p>{about.description}</p><ul>{links}</ul>")
+    return Response(text, headers=HEADERS, media_type=HTML)
+
+
+async def _reference(call: Call[None, None]) -> Response:
+    """Show the API to people. The page is made when it is first asked for."""
+    from shelld_py.http.openapi import document
+    from shelld_py.http.pages import HEADERS, reference
+
+    text = await asyncio.to_thread(lambda: reference(document(call.services.endpoints)))
+    return Response(text, headers=HEADERS, media_type=HTML)
+
+
 async def _describe(call: Call[None, None]) -> Response:
     """Describe this API in OpenAPI 3.1. The document is made when it is first asked for."""
     from shelld_py.http.openapi import document
@@ -44,6 +93,28 @@ async def _describe(call: Call[None, None]) -> Response:
 
 
 ENDPOINTS: Final = (
+    Endpoint(
+        method="GET",
+        path="/",
+        tag=Tag.DAEMON,
+        default=Form.TEXT,
+        handler=_root,
+        summary="What this is, and where it is described",
+        answers={
+            HTTPStatus.OK: Answer(meaning="A few lines.", content={TEXT: str, JSON: About, HTML: str}),
+        },
+        text=_about_text,
+        public=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/docs",
+        tag=Tag.DAEMON,
+        handler=_reference,
+        summary="This description for people; touches nothing",
+        answers={HTTPStatus.OK: Answer(meaning="A page that needs nothing from elsewhere.", content={HTML: str})},
+        public=True,
+    ),
     Endpoint(
         method="GET",
         path="/health",

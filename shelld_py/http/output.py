@@ -1,5 +1,7 @@
 """The answer to a request for the output of a run: a part from a cursor on, all of it, or events."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -15,6 +17,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.showing import OutputChoice
 from shelld_py.shells.news import DEFAULT_LIMIT, read_run, start_of_last_line
+from shelld_py.shells.run import Run
 from shelld_py.shells.store import Entry
 
 Cursor = Annotated[int, Meta(ge=0, le=LARGEST, description="Byte offset in the log.")]
@@ -28,7 +31,15 @@ class OutputQuery(Query, frozen=True, kw_only=True):
     stream: Stream = Stream.STDOUT
     limit: Annotated[int, Meta(ge=1, le=LARGEST, description="About how many bytes of the log to read.")] | None = None
     format: OutputFormat = OutputFormat.TEXT
-    wait: Annotated[DurationText, Meta(description="If nothing new is there, wait so long for it or the end.")] = "0"
+    wait: Annotated[
+        DurationText,
+        Meta(
+            description=(
+                "If nothing is there past the cursor, wait so long for it or the end; without a cursor, for something "
+                "new, the end, or that the command waits for input."
+            )
+        ),
+    ] = "0"
     stderr_cursor: Annotated[Cursor, Meta(description="Events of standard error as well, from here on.")] | None = None
     timeout: Annotated[DurationText, Meta(description="How long events are sent, if not to the end.")] | None = None
     echo: Annotated[bool, Meta(description="Show in the output what is typed, while these events are sent.")] = False
@@ -71,6 +82,9 @@ async def output_response(call: Call[OutputQuery, None], entry: Entry) -> Respon
     elif call.form is Form.TEXT and cursor is None and query.limit is None and not wait:
         return _whole(entry, log, query.format)
     else:
+        if cursor is None and entry.run:
+            await _something_new(entry.run, log, wait)
+            wait = 0
         limit = query.limit or DEFAULT_LIMIT
         reading = await read_run(entry.run, log, cursor, limit=limit, form=query.format, wait=wait)
     ended = entry.run is None or not entry.run.running
@@ -93,6 +107,15 @@ async def output_response(call: Call[OutputQuery, None], entry: Entry) -> Respon
             dropped=reading.dropped,
         )
     )
+
+
+async def _something_new(run: Run, log: OutputLog, wait: float) -> None:
+    """Wait until something is written that was not there yet, or the run ends or waits for input."""
+    size = log.size
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait):
+            while run.running and not run.awaiting_input and log.size == size:
+                await run.changed()
 
 
 def _events(call: Call[OutputQuery, None], entry: Entry, cursor: int) -> Response:

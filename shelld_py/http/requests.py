@@ -17,8 +17,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Scope
 
 from shelld_py.bash.command import check_encodable
-from shelld_py.errors import InvalidRequest
-from shelld_py.models import DurationText, Request, RunRequest, StdinOffset, StdinRequest
+from shelld_py.errors import InvalidRequest, JsonWithoutContentType
+from shelld_py.models import WAIT_FOR_REPLY, DurationText, Request, RunRequest, StdinOffset, StdinRequest
 from shelld_py.units import parse_duration
 from shelld_py.validation import Fault, Kind, converted, nearest, shown
 
@@ -40,6 +40,7 @@ class StdinQuery(Query, frozen=True, kw_only=True):
 
     eof: Annotated[bool, Meta(description="Type end-of-file after the text.")] = False
     offset: StdinOffset | None = None
+    wait: Annotated[DurationText, Meta(description=WAIT_FOR_REPLY)] | None = None
 
 
 _Variable = Annotated[
@@ -134,7 +135,7 @@ def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # What is wrong is said below; null where a wrapper leaves something out is not wrong.
     given = json_object(body)
-    return _converted({**(defaults or {}), **_without_nulls(given)}, model, "field")
+    return as_model({**(defaults or {}), **_without_nulls(given)}, model, "field")
 
 
 def json_object(body: bytes, what: str = "") -> dict[str, Any]:
@@ -169,7 +170,7 @@ def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
             fields[name] = value == "true"
         else:
             fields[name] = value
-    return _converted(fields, model, "parameter")
+    return as_model(fields, model, "parameter")
 
 
 @lru_cache(maxsize=64)
@@ -187,7 +188,8 @@ def _kind(annotation: Any) -> type:
     return next((kind for kind in (int, bool, tuple) if kind in kinds), str)
 
 
-def _converted(given: Mapping[str, object], model: type[_Struct], noun: str) -> _Struct:
+def as_model(given: Mapping[str, object], model: type[_Struct], noun: str) -> _Struct:
+    """Return `given` as a `model`. Raises `InvalidRequest`, which calls its members by the `noun`."""
     found = converted(given, model)
     if isinstance(found, Fault):
         raise _refusal(found, model, noun)
@@ -218,10 +220,35 @@ async def run_request(request: HttpRequest, query: Any) -> RunRequest:
     if timeout := header(request.scope, b"x-command-timeout"):
         fields.setdefault("timeout", timeout.decode("latin-1"))
     body = await request.body()
-    wanted = decode_json(body, RunRequest, fields) if is_json(request) else _raw(RunRequest, "command", body, fields)
+    if is_json(request):
+        wanted = decode_json(body, RunRequest, fields)
+    else:
+        _refuse_json(request, body)
+        wanted = _raw(RunRequest, "command", body, fields)
     if not wanted.command.strip():
         raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
     return wanted
+
+
+def _refuse_json(request: HttpRequest, body: bytes) -> None:
+    """Refuse what somebody means to be JSON, or a form, and bash would take for a command.
+
+    A command can begin with a brace (`{ ls; }`), but is no JSON object then.
+    """
+    content_type = header(request.scope, b"content-type") or b""
+    if content_type.strip().lower().startswith(b"multipart/"):
+        raise JsonWithoutContentType(
+            "The body is a multipart form. Send the command as the body, or a JSON object with the header "
+            "Content-Type: application/json."
+        )
+    if not (body.lstrip()[:1] == b"{" and b'"command"' in body):
+        return
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if "command" in given:
+        raise JsonWithoutContentType("The body is a JSON object, so send the header Content-Type: application/json.")
 
 
 def _environment_parameters(values: tuple[str, ...]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from shelld_py import errors
 from shelld_py.bash.command import input_bytes
@@ -18,7 +18,7 @@ from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
 from shelld_py.http.answers import run_response
 from shelld_py.http.endpoint import JSON, Answer, Body, Call, Endpoint, Header, Tag, ok
 from shelld_py.http.output import OUTPUT, Cursor, OutputQuery, output_response
-from shelld_py.http.requests import LARGEST, Query, StdinQuery, duration_field, signal_number, stdin_request
+from shelld_py.http.requests import LARGEST, Form, Query, StdinQuery, duration_field, signal_number, stdin_request
 from shelld_py.models import (
     AcceptedInput,
     DurationText,
@@ -34,7 +34,9 @@ from shelld_py.models import (
 )
 from shelld_py.output.showing import OutputChoice
 from shelld_py.shells.conditions import Condition, Reader, Until
+from shelld_py.shells.news import read_run
 from shelld_py.shells.run import Run
+from shelld_py.shells.shell import Shell
 from shelld_py.shells.store import Entry
 
 _T = TypeVar("_T")
@@ -145,14 +147,48 @@ async def _wait(call: Call[WaitQuery, None]) -> Response:
     return await _result_response(call, entry, query)
 
 
-async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput:
-    entry, wanted = call.entry, call.body
+async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:
+    entry = call.entry
     run = entry.run
     if run is None or not run.running:
         raise NoRunningCommand(f"The run {entry.run_id} has ended.", run_id=entry.run_id)
-    shell = call.computer.shell(run.session_id)
+    return await type_into(call, call.computer.shell(run.session_id), run)
+
+
+async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: Run | None) -> AcceptedInput | Response:
+    """Type into the terminal of `run`; with `wait`, answer with what it writes until it ends or waits for input."""
+    wanted = call.body
+    wait = None if wanted.wait is None else duration_field("wait", wanted.wait)
+    before = {stream: log.size for stream in Stream if run and (log := run.log(stream))}
     text = input_bytes(wanted.text)
-    return AcceptedInput(accepted=await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run))
+    accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
+    if wait is None or run is None:
+        return AcceptedInput(accepted=accepted)
+    await run.wait(min(wait, call.computer.settings.timeout.command_maximum), for_input=True)
+    store = call.computer.store
+    entry = store.entry(run.run_id)
+    logs = {stream: store.log(entry, stream) for stream in before}
+    readings = {stream: await read_run(entry.run, log, before[stream]) for stream, log in logs.items() if log}
+    output, stderr = (str(readings[stream].data) if stream in readings else "" for stream in Stream)
+    next_cursor = readings[Stream.STDOUT].next_cursor
+    if call.form is not Form.TEXT:
+        return AcceptedInput(
+            accepted=accepted,
+            run_id=run.run_id,
+            output=output,
+            stderr=stderr,
+            cursor=before[Stream.STDOUT],
+            next_cursor=next_cursor,
+            awaiting_input=run.awaiting_input,
+            status=run.status,
+        )
+    headers = {
+        "X-Run-Id": run.run_id,
+        "X-Run-Status": run.status.value,
+        "X-Next-Cursor": str(next_cursor),
+        "X-Awaiting-Input": str(run.awaiting_input).lower(),
+    }
+    return PlainTextResponse(output + stderr, headers=headers)
 
 
 async def _kill(call: Call[RunKillQuery, None]) -> KillResult:
@@ -244,7 +280,17 @@ STDIN: Final[dict[str, Any]] = {
         example={"text": "yes\n"},
         read=stdin_request,
     ),
-    "answers": ok("The bytes accepted in all.", AcceptedInput, text=Annotated[str, Meta(pattern=r"^\d+$")]),
+    "answers": ok(
+        "The bytes accepted in all; with `wait`, what the command has written since.",
+        AcceptedInput,
+        text=str,
+        headers=(
+            Header(name="X-Run-Id", meaning="With `wait`: the run."),
+            Header(name="X-Run-Status", meaning="With `wait`: what has become of it.", type=RunStatus),
+            Header(name="X-Next-Cursor", meaning="With `wait`: where to read on.", type=Annotated[int, Meta(ge=0)]),
+            Header(name="X-Awaiting-Input", meaning="With `wait`: whether it waits for input again.", type=bool),
+        ),
+    ),
     "text": attrgetter("accepted"),
 }
 """What the endpoints for input have in common."""

@@ -11,14 +11,13 @@ from msgspec import Meta
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
-from shelld_py.bash.command import input_bytes
 from shelld_py.errors import RunIdConflict, RunNotFound
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Call, Endpoint, Header, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
-from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of
+from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
 from shelld_py.models import (
     AcceptedInput,
@@ -58,6 +57,8 @@ async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
 async def _run(call: Call[Any, RunRequest]) -> Response:
     """Run a command and answer when it is over, or when the wait is."""
     shell = call.shell
+    if shell is call.computer.main and call.computer.settings.shell.start_on_run:
+        await call.computer.ensure_started()
 
     async def submit(command: Command, run_id: str | None) -> Run:
         return shell.submit(command, run_id)
@@ -183,10 +184,9 @@ async def _output(call: Call[OutputQuery, None]) -> Response:
     return await output_response(call, call.computer.store.entry(shell.last_run.run_id))
 
 
-async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput:
-    wanted = call.body
-    accepted = await call.shell.write_stdin(input_bytes(wanted.text), eof=wanted.eof, offset=wanted.offset)
-    return AcceptedInput(accepted=accepted)
+async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:
+    shell = call.shell
+    return await type_into(call, shell, shell.run)
 
 
 async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
@@ -239,7 +239,7 @@ _RUN_HEADERS: Final = (
 )
 _SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
 _START_REFUSED: Final = (errors.ShellStartFailed, errors.TooFewDescriptors)
-_RUN_REFUSED: Final = (errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
+_RUN_REFUSED: Final = (errors.JsonWithoutContentType, errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
     "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),),

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-import msgspec
 import socketio
 from starlette.types import Receive, Scope, Send
 
@@ -31,9 +30,11 @@ from shelld_py.errors import (
     ShelldError,
     TooManyRequests,
 )
+from shelld_py.http.requests import as_model
 from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.events import EventRequest, adapter_of, failure, headed, perform
 from shelld_py.tools.tool import CallContext
+from shelld_py.validation import shown
 
 _MOST_WAITING: Final = 100
 _GENERATION: Final = "shelld_py.generation"
@@ -152,7 +153,7 @@ class SocketEvents:
         request_id = data.get("request_id") if isinstance(data, dict) else None
         adapter = None
         try:
-            event = _converted(data)
+            event = _event(data)
             request_id = event.request_id
             adapter = event.adapter
             if request_id in client.waiting or (client.current and client.current[0] == request_id):
@@ -228,9 +229,7 @@ class SocketEvents:
             self._end()
 
 
-def _converted(data: object) -> EventRequest:
-    try:
-        return msgspec.convert(data, EventRequest)
-    except msgspec.ValidationError as error:
-        names = ", ".join(EventRequest.__struct_fields__)
-        raise InvalidRequest(f"The event is wrong: {error}. It has: {names}.") from None
+def _event(data: object) -> EventRequest:
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"The event must be an object, not {shown(data)}.")
+    return as_model(data, EventRequest, "member")

@@ -1,11 +1,7 @@
 """The one list of all tools, and calling them by name."""
 
-import difflib
-import re
 from collections.abc import Mapping
 from typing import Final
-
-import msgspec
 
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, ToolNotFound
@@ -14,6 +10,7 @@ from shelld_py.tools import commands, editor, jobs, main_shell, models
 from shelld_py.tools.files import FILE_TOOLS
 from shelld_py.tools.schemas import Schema, arguments_schema
 from shelld_py.tools.tool import Call, CallContext, Hints, MainShellView, Outcome, Tool
+from shelld_py.validation import Fault, Kind, converted, nearest, shown
 
 _READS: Final = Hints(read_only=True, idempotent=True)
 _RUNS: Final = Hints(destructive=True, open_world=True)
@@ -192,10 +189,6 @@ TOOLS: Final = (
 )
 """Every tool that there is, in the order of the listings."""
 
-_UNKNOWN: Final = re.compile(r"unknown field `(.*?)`")
-_MISSING: Final = re.compile(r"missing required field `(.*?)`")
-_PLACE: Final = re.compile(r"(.*) - at `\$\.([A-Za-z_]+)(.*)`")
-
 
 class Toolbox:
     """The tools on one computer, for one agent."""
@@ -209,9 +202,9 @@ class Toolbox:
         """Return a tool. Raises `ToolNotFound`, which names the nearest."""
         tool = self._tools.get(name)
         if tool is None:
-            near = difflib.get_close_matches(name, self._tools, 1, 0.5)
-            hint = f" Do you mean {near[0]}?" if near else f" There are: {', '.join(self._tools)}."
-            raise ToolNotFound(f"There is no tool {name!r}.{hint}", nearest=near[0] if near else None)
+            near = nearest(name, self._tools)
+            hint = f" Do you mean {near}?" if near else f" There are: {', '.join(self._tools)}."
+            raise ToolNotFound(f"There is no tool {shown(name)}.{hint}", nearest=near)
         return tool
 
     async def call(self, name: str, arguments: Mapping[str, object], context: CallContext | None = None) -> Outcome:
@@ -221,31 +214,26 @@ class Toolbox:
         """
         tool = self.tool(name)
         given = {key: value for key, value in arguments.items() if value is not None}
-        try:
-            wanted = msgspec.convert(given, tool.arguments)
-        except msgspec.ValidationError as error:
-            raise wrong_arguments(tool, str(error)) from None
+        wanted = converted(given, tool.arguments)
+        if isinstance(wanted, Fault):
+            raise _wrong_arguments(tool, wanted)
         call = Call(computer=self._computer, view=self._view, context=context or CallContext())
         return await tool.handler(wanted, call)
 
 
-def wrong_arguments(tool: Tool, message: str) -> InvalidRequest:
+def _wrong_arguments(tool: Tool, fault: Fault) -> InvalidRequest:
     """Return the error for arguments that are not what `tool` takes: which one, and what would be right."""
     members: dict[str, Schema] = arguments_schema(tool.arguments)["properties"]
-    if match := _UNKNOWN.search(message):
-        near = difflib.get_close_matches(match[1], members, 1, 0.5)
-        there = f" Do you mean {near[0]!r}?" if near else ""
+    name = fault.name
+    if fault.kind is Kind.UNKNOWN:
+        near = nearest(name, members)
+        hint = f" Do you mean {near!r}?" if near else ""
         names = f" It takes: {', '.join(members)}." if members else " It takes none."
-        return InvalidRequest(f"{tool.name} has no argument {match[1]!r}.{there}{names}", argument=match[1])
-    if match := _MISSING.search(message):
-        return InvalidRequest(
-            f"{tool.name} needs the argument {match[1]!r}: {_described(members[match[1]])}.", argument=match[1]
-        )
-    if match := _PLACE.fullmatch(message):
-        wrong = f"the argument {match[2] + match[3]!r} is wrong: {match[1]}"
-        right = _described(members[match[2]])
-        return InvalidRequest(f"{tool.name}: {wrong}. It is {right}.", argument=match[2])
-    return InvalidRequest(f"{tool.name}: {message}.")
+        return InvalidRequest(f"{tool.name} has no argument {shown(name)}.{hint}{names}", argument=name)
+    right = _described(members[name])
+    if fault.kind is Kind.MISSING:
+        return InvalidRequest(f"{tool.name} needs the argument {name!r}: {right}.", argument=name)
+    return InvalidRequest(f"{tool.name}: {name} {fault.reason}. It is {right}.", argument=name)
 
 
 def _described(schema: Schema) -> str:

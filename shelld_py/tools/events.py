@@ -6,7 +6,6 @@ What comes back is flat: the type of the adapter, the request id, and the member
 error. How events travel is elsewhere. The tools are imported when the first event comes.
 """
 
-import difflib
 import uuid
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,6 +15,7 @@ import msgspec
 from shelld_py.errors import InvalidRequest, ShelldError
 from shelld_py.files import OPERATIONS
 from shelld_py.models import Request
+from shelld_py.validation import nearest, shown
 
 if TYPE_CHECKING:
     from shelld_py.tools.catalogue import Toolbox
@@ -50,11 +50,9 @@ class EventRequest(Request, frozen=True, kw_only=True):
         """The adapter that the event is for. Raises `InvalidRequest` where there is no such event."""
         adapter = ADAPTERS.get(self.event_type)
         if adapter is None:
-            near = difflib.get_close_matches(self.event_type, ADAPTERS, 1, 0.5)
-            hint = f"Do you mean {near[0]}?" if near else f"There are: {', '.join(ADAPTERS)}."
-            raise InvalidRequest(
-                f"There is no event_type {self.event_type!r}. {hint}", nearest=near[0] if near else None
-            )
+            near = nearest(self.event_type, ADAPTERS)
+            hint = f"Do you mean {near}?" if near else f"There are: {', '.join(ADAPTERS)}."
+            raise InvalidRequest(f"There is no event_type {shown(self.event_type)}. {hint}", nearest=near)
         return adapter
 
 

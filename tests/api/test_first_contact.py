@@ -1,186 +1,206 @@
-"""What meets somebody who starts it for the first time: on a terminal, in a log, with a setting that is not one."""
+"""What somebody meets who does not know the daemon yet: where to look, what went wrong, what to do next."""
 
-import json
-import os
-import pty
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
+import httpx
 import pytest
 
-from tests.api.test_cli import shelld
-from tests.daemons import KEY, RunningDaemon, ask, wait_for
+from tests.api.problems import problem
+from tests.daemons import RunningDaemon, wait_for
+
+JSON = {"Accept": "application/json"}
 
 
-@contextmanager
-def on_a_terminal(directory: Path, *arguments: str, **settings: str) -> Iterator[tuple[str, str]]:
-    """Serve with a terminal as standard error; give the address, and what is written up to the end of the greeting."""
-    master, slave = pty.openpty()
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHELLD_")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shelld_py", "--port", "0", *arguments],
-        cwd=directory, env={**environ, "PYTHONPATH": os.getcwd(), **settings}, stdout=subprocess.PIPE, stderr=slave,
-    )  # fmt: skip
-    os.close(slave)
-    assert process.stdout
-    try:
-        address = process.stdout.readline().decode().strip()
-        said = ""
-        while "uname" not in said:
-            said += os.read(master, 65536).decode()
-        yield address, said.replace("\r\n", "\n")
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
-        os.close(master)
+def test_run_starts_the_shell_where_that_is_set(start_daemon: Callable[..., RunningDaemon], tmp_path: Any) -> None:
+    """With its hook, once, and before the first command; requests at the same time wait for it."""
+    hook = tmp_path / "hook"
+    daemon = start_daemon(shell__start_on_run="true", hooks__on_startup=f"echo started >>{hook}")
+    assert daemon.client.post("/run", content="echo here").text == "here\n"
+    assert hook.read_text() == "started\n"
+    assert daemon.state() == "ready"
 
 
-def test_three_lines_to_copy(tmp_path: Path) -> None:
-    """On a terminal: where it listens and whose the key will be, when it ends, and a curl that runs as it stands."""
-    with on_a_terminal(tmp_path) as (address, said):
-        assert f"serves on {address}; no key is set: the first X-Shell-Key becomes it\n" in said
-        assert "ends after 30m without a request" in said
-        line = re.search(r"try:  (curl .*)", said)
-        assert line
-        done = subprocess.run(line[1], shell=True, capture_output=True, text=True, timeout=60, check=False)
-        assert done.stdout.startswith("Linux ")
+def test_run_starts_nothing_by_default(start_daemon: Callable[..., RunningDaemon]) -> None:
+    daemon = start_daemon()
+    answer = daemon.client.post("/run", content="true")
+    assert (answer.status_code, answer.text) == (409, "The shell has not been started.")
+    document = problem(daemon.client.post("/run", content="true", headers=JSON), 409, "shell_not_started")
+    assert document["hint"] == "POST /startup starts it; shell.start_on_run does so by itself."
 
 
-def test_three_lines_with_a_key(tmp_path: Path) -> None:
-    """Where the key is set, the curl takes it from the environment, and the key itself is never shown."""
-    with on_a_terminal(tmp_path, "--set", "timeout.idle=0", SHELLD_KEY="sesame") as (_, said):
-        assert "the key is set" in said
-        assert '"$SHELLD_KEY"' in said
-        assert "sesame" not in said
-        assert "does not end by itself" in said
+def test_errors_of_state_say_what_to_call_next(daemon: RunningDaemon) -> None:
+    for method, path in (("POST", "/startup"), ("POST", "/stdin")):
+        assert re.search(r"\bPOST /\w+", daemon.json(method, path)["hint"])
+    run_id = daemon.start("sleep 60")
+    assert "POST /kill" in daemon.json("POST", "/run", content="true")["hint"]
+    daemon.client.post(f"/runs/{run_id}/kill")
+    daemon.client.post("/run", content="kill -9 $$")
+    assert daemon.json("POST", "/run", content="true")["hint"] == "POST /recycle starts a fresh bash."
 
 
-def test_one_line_in_a_log(start_daemon) -> None:
-    """Elsewhere one line of the log has the same facts."""
-    log = start_daemon(key=None, timeout__idle="10m").log.read_text()
-    said = (
-        r"info serving on \S+ \(no key is set: the first X-Shell-Key becomes it; ends after 10m without a request\)\n"
-    )
-    assert re.search(said, log)
-    assert "curl" not in log
+@pytest.mark.parametrize(
+    "body", ['{"command": "echo hi"}', '\n {"timeout": 5, "command": "ls"}\n', '{"command": null}', '{"command":[]}']
+)
+@pytest.mark.parametrize("path", ["/run", "/exec"])
+def test_json_without_its_content_type_is_not_run(ready_daemon: RunningDaemon, path: str, body: str) -> None:
+    """curl -d sends a form type."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded", **JSON}
+    answer = ready_daemon.client.post(path, content=body, headers=headers)
+    assert "Content-Type: application/json" in problem(answer, 400, "json_without_content_type")["detail"]
 
 
-@pytest.mark.parametrize(("host", "key", "warned"), [
-    ("127.0.0.1", None, False), ("0.0.0.0", None, True), ("0.0.0.0", KEY, False), ("::1", None, False),
-])  # fmt: skip
-def test_no_key_where_others_can_reach_it(start_daemon, host: str, key: str | None, warned: bool) -> None:
-    """Beyond loopback, a daemon without a key warns that anybody may set it."""
-    log = start_daemon(key=key, server__host=host).log.read_text()
-    assert ("SHELLD_KEY sets it beforehand" in log) == warned
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [('{ echo "command"; }', "command\n"), ('{ echo a; }; : \'{"command": "x"}\'', "a\n"), ("echo '{}'", "{}\n")],
+)
+def test_commands_that_look_like_json_are_run(ready_daemon: RunningDaemon, command: str, output: str) -> None:
+    assert ready_daemon.client.post("/run", content=command).text == output
 
 
-def test_root_is_warned_of(start_daemon) -> None:
-    """A daemon that runs as root says so."""
-    assert ("running as root" in start_daemon().log.read_text()) == (os.geteuid() == 0)
+def test_a_multipart_form_is_not_run(ready_daemon: RunningDaemon) -> None:
+    """`curl -F command=ls`."""
+    answer = ready_daemon.client.post("/run", files={"command": b"ls"}, headers=JSON)
+    problem(answer, 400, "json_without_content_type")
 
 
-def test_settings_on_the_command_line(tmp_path: Path) -> None:
-    """--set goes before the environment, and that before the file; --host and --port are settings, too."""
-    (tmp_path / "config.toml").write_text('[shell.environment]\nA = "file"\nB = "file"\nC = "file"\n')
-    environ = {"SHELLD_SHELL__ENVIRONMENT__B": "environment", "SHELLD_SHELL__ENVIRONMENT__C": "environment"}
-    words = ["--config", f"{tmp_path}/config.toml", "--host", "localhost", "--set", "shell.environment.C=set"]
-    with on_a_terminal(tmp_path, *words, **environ) as (address, _):
-        command = {"command": "echo $A $B $C"}
-        answer = ask(address, "POST", "/exec", key="k", body=json.dumps(command),
-                     headers={"Content-Type": "application/json", "Accept": "text/plain"})  # fmt: skip
-        assert answer.body == b"file environment set\n"
+def test_the_root_says_what_this_is(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """Without a key, and without locking the daemon to one."""
+    daemon = start_daemon(key=None)
+    text = daemon.ask("GET", "/", key="a")
+    assert text.status == 200
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text.body.startswith(b"shelld-py ")
+    assert b"X-Shell-Key" in text.body
+    for path in re.findall(r"^  (/\S+)", text.body.decode(), re.MULTILINE):
+        assert daemon.ask("GET", path).status == 200
+        assert daemon.ask("HEAD", path).status == 200
+    page = daemon.ask("GET", "/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert b'<a href="/docs">' in page.body
+    assert daemon.ask("GET", "/status", key="b").status == 200
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["--port", "x"], "server.port: must be a whole number from 0 to 65535, not 'x'"),
-    (["serve", "--set", "server.prot=1"], "server.prot: no such key (did you mean port?)"),
-    (["--set", "idle=1"], "--set idle=1: must be SECTION.KEY=VALUE, such as server.port=9000"),
-    (["--set", "server.port"], "must be SECTION.KEY=VALUE"),
-    (["--set", "sever.port=1"], "no such section (did you mean server?)"),
-])  # fmt: skip
-def test_wrong_settings_on_the_command_line(arguments: list[str], said: str) -> None:
-    """What cannot be used is exit status 2, with what would be right."""
-    done = shelld(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_the_page_for_people_has_every_endpoint(ready_daemon: RunningDaemon) -> None:
+    """And every code of an error; it names no other host, and forbids the browser to ask one."""
+    document = ready_daemon.client.get("/openapi.json").json()
+    answer = httpx.get(f"{ready_daemon.url}/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert not re.search(r"(?:src|href)=\"?(?:https?:)?//|<script|@import|url\(", answer.text)
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            assert f'<h3 id="{operation["operationId"]}"' in answer.text
+            assert f">{method.upper()} {path}</a>" in answer.text
 
 
-def test_health_of_the_same_settings(daemon: RunningDaemon) -> None:
-    """`health` takes the settings as `serve` does."""
-    done = shelld("health", "--port", daemon.url.rpartition(":")[2])
-    assert (done.returncode, done.stdout) == (0, "ok\n")
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("/run/", "/run"),
+        ("/Run", "/run"),
+        ("/v1/run", "/run"),
+        ("/file/read", "/files/read"),
+        ("/runs/abc/outputs", "/runs/{run_id}/output"),
+        ("/sessions/abc/outpt", "/sessions/{session_id}/output"),
+        ("/" + "x" * 5000, None),
+        ("/etc/passwd", None),
+    ],
+)
+def test_an_unknown_path_names_the_nearest(ready_daemon: RunningDaemon, path: str, nearest: str | None) -> None:
+    document = problem(ready_daemon.client.post(path), 404, "not_found")
+    assert document.get("nearest") == nearest
+    assert (f"Do you mean {nearest}?" if nearest else "GET / says what there is.") in document["detail"]
 
 
-@pytest.mark.parametrize(("variable", "meant"), [
-    ("SHELLD_PORT", "SHELLD_SERVER__PORT"), ("SHELLD_KYE", "SHELLD_KEY"), ("SHELLD_IDLE", "SHELLD_TIMEOUT__IDLE"),
-])  # fmt: skip
-def test_variables_that_mean_nothing(tmp_path: Path, variable: str, meant: str) -> None:
-    """A variable that looks like a setting and is none is told of, with the nearest, and hinders nothing."""
-    (tmp_path / "config.toml").write_text("")
-    done = shelld("check-config", f"{tmp_path}/config.toml", **{variable: "1"})
-    assert done.returncode == 0
-    assert done.stderr == f"shelld-py: the variable {variable} means nothing here (did you mean {meant}?)\n"
+@pytest.mark.parametrize(("path", "setting"), [("/mcp", "server.mcp"), ("/socket.io/", "server.socketio")])
+def test_a_path_that_is_switched_off_names_the_setting(ready_daemon: RunningDaemon, path: str, setting: str) -> None:
+    detail = problem(ready_daemon.client.post(path), 404, "not_found")["detail"]
+    assert detail == f"There is no path {path}: {setting} = true serves it."
 
 
-def test_variables_that_mean_nothing_are_logged(start_daemon) -> None:
-    """The daemon logs the same as a warning."""
-    log = start_daemon(port="9000").log.read_text()
-    assert "warning the variable SHELLD_PORT means nothing here (did you mean SHELLD_SERVER__PORT?)" in log
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"command": ["ls"]}, "command must be a string, not a list."),
+        ({"command": {"a": 1}}, "command must be a string, not an object."),
+        ({"command": "ls", "cwd": "/"}, "There is no field 'cwd' here. Do you mean directory? There are: command, "),
+        ({"cmd": "ls"}, "There is no field 'cmd' here. Do you mean command? There are: "),
+        ({"command": "ls", "timout": 1}, "There is no field 'timout' here. Do you mean timeout? "),
+        ({"command": "ls", "max_output": "5"}, "max_output must be a whole number of at least 0, not '5'."),
+        ({"command": "ls", "max_output": 1.5}, "max_output must be a whole number of at least 0, not 1.5."),
+        ({"command": "ls", "environment": {"A": 1}}, "environment must be an object of strings."),
+        ({"command": "ls", "environment": []}, "environment must be an object of strings, not a list."),
+        ({"command": "ls", "streams": "both"}, "streams must be one of merged, separate, not 'both'."),
+        ({"command": "ls", "run_id": "a/b"}, "run_id must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', "),
+        ({"timeout": 5}, "The field command is missing: it must be a string."),
+        ({"command": "ls", "x" * 5000: 1}, "There is no field 'xxx"),
+    ],
+)
+def test_wrong_fields_are_told_in_plain_words(ready_daemon: RunningDaemon, body: dict[str, Any], told: str) -> None:
+    detail = problem(ready_daemon.client.post("/exec", json=body), 400, "invalid_request")["detail"]
+    assert detail.startswith(told)
+    assert len(detail) < 500
+    assert "`" not in detail, "msgspec writes names of types so"
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("no-such-bash -i", "there is no program 'no-such-bash'"),
-    ("/bin/cat", "'/bin/cat' is no bash; it must be bash 4.4 or newer"),
-    ("{old}", "is bash 4.3; it must be bash 4.4 or newer"),
-    ("/etc/passwd", "/etc/passwd"),
-])  # fmt: skip
-def test_shell_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
-    """A shell that does not exist, is no bash or too old a one is exit status 2 at the start, and leaves nothing."""
-    old = tmp_path / "old"
-    old.write_text("#!/bin/sh\nprintf '4 3'\n")
-    old.chmod(0o755)
-    (tmp_path / "tmp").mkdir()
-    settings = {"SHELLD_SHELL__COMMAND": text.format(old=old), "SHELLD_SERVER__PORT": "0"}
-    done = shelld(**settings, TMPDIR=str(tmp_path / "tmp"))
-    assert done.returncode == 2
-    assert "shell.command: " in done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert list((tmp_path / "tmp").iterdir()) == []
+def test_whole_numbers_may_have_a_fraction_of_zero(ready_daemon: RunningDaemon) -> None:
+    answer = ready_daemon.client.post("/resize", content=b'{"rows": 40.0, "cols": 1e2}')
+    assert answer.text == "ready"
+    assert ready_daemon.run("stty size")["stdout"] == "40 100\n"
+    arguments = {"path": ".", "depth": 1.0}
+    assert ready_daemon.client.post("/tools/view", json=arguments).status_code == 200
 
 
-def test_https_to_the_plain_port(daemon: RunningDaemon) -> None:
-    """Both sides say what happened: the command that was told https://, and the log."""
-    url = daemon.url.replace("http:", "https:")
-    done = shelld("status", "--url", url)
-    assert done.returncode == 3
-    assert "no TLS is spoken there: try http:// in place of https://" in done.stderr
-    wait_for(lambda: "This port speaks HTTP without TLS" in daemon.log.read_text())
+@pytest.mark.parametrize("depth", [100, 900, 1000, 5000, 1_000_000])
+@pytest.mark.parametrize("path", ["/run", "/files/read", "/tools/read", "/events", "/stdin"])
+def test_json_that_is_nested_deeply_is_refused(ready_daemon: RunningDaemon, path: str, depth: int) -> None:
+    """At once, by the words for any JSON that is wrong."""
+    for body in (b"[" * depth, b'{"path": ' * depth + b"1" + b"}" * depth, b'{"a":' * depth):
+        answer = ready_daemon.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400
+        assert len(answer.text) < 1000
 
 
-def test_help_names_the_environment() -> None:
-    """--help says which variables count, and what goes on the command line."""
-    said = shelld("--help").stdout
-    for word in ("SHELLD_KEY", "SHELLD_CONFIG", "SHELLD_SECTION__KEY", "SHELLD_URL", "--host", "--port", "--set"):
-        assert word in said
+def test_output_without_a_cursor_waits_for_what_is_new(ready_daemon: RunningDaemon, tmp_path: Any) -> None:
+    """There is output already: the request waits for more, and gives all."""
+    run_id = ready_daemon.start("printf 'name? '; read name; echo hello $name; read -r _")
+    ready_daemon.json("GET", f"/runs/{run_id}/wait", params={"until": "input"})
+    assert ready_daemon.client.get("/output?wait=20s").text == "name? ", "it waits for input: nothing is to come"
+    ready_daemon.client.post("/stdin", content="you\n")
+    assert ready_daemon.client.get("/output?wait=20s").text.startswith("name? hello you\n")
+    ready_daemon.client.post("/stdin", content="\n")
+    assert ready_daemon.client.get("/output?wait=20s").text == "name? hello you\n"
 
 
-def test_runs_that_go_on_count(start_daemon, tmp_path: Path) -> None:
-    """With timeout.idle_counts_runs a run that nobody waits for keeps the daemon; without, it does not."""
-    keeps = start_daemon(timeout__idle="500ms", timeout__idle_counts_runs="true")
-    keeps.fresh()
-    os.mkfifo(tmp_path / "gate")
-    keeps.start(f"read -r _ <{tmp_path}/gate")
-    other = start_daemon(timeout__idle="500ms")
-    other.fresh()
-    other.start("sleep 600")
-    assert other.process.wait(60) == 0
-    assert keeps.process.poll() is None
-    (tmp_path / "gate").write_text("go\n")
-    assert keeps.process.wait(60) == 0
+def test_a_dialogue_takes_one_request_a_turn(ready_daemon: RunningDaemon) -> None:
+    """The answer to input is what the command has written since, up to its next question or its end."""
+    client = ready_daemon.client
+    started = client.post("/run", content="printf 'a? '; read a; printf 'b? '; read b; echo $a$b")
+    assert (started.status_code, started.text) == (202, "a? \nThe command is waiting for input.")
+    turn = client.post("/stdin?wait=20s", content="1\n")
+    assert (turn.text, turn.headers["x-awaiting-input"], turn.headers["x-run-status"]) == ("b? ", "true", "running")
+    last = ready_daemon.json("POST", "/stdin", json={"text": "2\n", "wait": "20s"})
+    assert (last["output"], last["status"], last["awaiting_input"]) == ("12\n", "completed", False)
+    assert (last["accepted"], last["cursor"], last["next_cursor"], last["stderr"]) == (4, 6, 9, "")
+    assert last["run_id"] == started.headers["x-run-id"]
+
+
+def test_a_dialogue_sees_both_streams(ready_daemon: RunningDaemon) -> None:
+    run_id = ready_daemon.json("POST", "/exec", json={"command": "read -p 'a? ' a; echo $a; echo e >&2"})["run_id"]
+    told = ready_daemon.json("POST", f"/runs/{run_id}/stdin?wait=20s", content="1\n")
+    assert (told["output"], told["stderr"], told["status"]) == ("1\n", "e\n", "completed")
+
+
+def test_the_wait_for_a_reply_ends(ready_daemon: RunningDaemon) -> None:
+    """A line that is not finished is held back, and read on from the cursor."""
+    run_id = ready_daemon.start("read a; echo one; printf two; sleep 60")
+    ready_daemon.json("GET", f"/runs/{run_id}/wait", params={"until": "input"})
+    told = ready_daemon.json("POST", "/stdin?wait=300ms", content="\n")
+    assert (told["status"], told["awaiting_input"]) == ("running", False)
+    assert told["output"] in ("", "one\n")
+    wait_for(lambda: ready_daemon.client.get("/output").text == "one\ntwo")
+    ready_daemon.client.post("/kill")
+    rest = ready_daemon.client.get(f"/runs/{run_id}/output", params={"cursor": told["next_cursor"]}).json()["output"]
+    assert (told["output"] + rest).rstrip() == "one\ntwo", "bash ends the line of an interrupted command"

@@ -76,7 +76,7 @@ def test_every_operation_has_its_own_id_and_a_summary(description: dict[str, Any
 
 def test_only_what_needs_no_key_says_so(description: dict[str, Any]) -> None:
     public = {path for path, item in description["paths"].items() if item.get("get", {}).get("security") == []}
-    assert public == {"/health", "/openapi.json"}
+    assert public == {"/", "/docs", "/health", "/openapi.json"}
     assert description["security"] == [{"ShellKey": []}, {"Bearer": []}]
 
 
@@ -130,6 +130,9 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     work = daemon.data.parent / "work"
     for form in ({}, JSON):
         yield "GET", "/health", {"headers": form}, 200
+        yield "GET", "/", {"headers": form}, 200
+        yield "GET", "/", {"headers": {"Accept": "text/html"}}, 200
+        yield "GET", "/docs", {"headers": form}, 200
         yield "GET", "/status", {"headers": form}, 200
         yield "POST", "/startup", {"headers": form}, 409
         yield "POST", "/resize", {"headers": form, "json": {"rows": 40, "cols": 100}}, 200
@@ -157,6 +160,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "POST", "/stdin", {"content": b"x"}, 200
     yield "POST", "/stdin", {"headers": JSON, "json": {"text": "y", "offset": 1}}, 200
     yield "POST", "/runs/described/stdin", {"content": b"z"}, 200
+    yield "POST", "/runs/described/stdin?wait=0", {"content": b"z"}, 200
+    yield "POST", "/stdin?wait=0", {"content": b"z"}, 200
     yield "GET", "/runs/described/wait?timeout=0", {}, 202
     yield "GET", "/runs/described/wait?timeout=0&until=quiet:1h&until=exit", {}, 202
     yield "POST", "/kill?signal=CONT", {"headers": JSON}, 200
@@ -245,7 +250,12 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
 
 
 _CHANGES = ("ChangeResult", "ReplaceResult", "MoveResult", "UndoResult")
-_OPTIONAL = {("WaitResult", "reached"), *((name, member) for name in _CHANGES for member in ("undo", "undo_reason"))}
+_REPLY = ("run_id", "output", "stderr", "cursor", "next_cursor", "awaiting_input", "status")
+_OPTIONAL = {
+    ("WaitResult", "reached"),
+    *(("AcceptedInput", member) for member in _REPLY),
+    *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),
+}
 """The members that an answer may lack."""
 
 
