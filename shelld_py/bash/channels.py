@@ -3,7 +3,7 @@
     boot     lines that bash reads, from its start and after each interrupt
     bell     a byte for each command
     reports  what bash says of itself
-    text     the command, up to a NUL
+    text     the commands, one after the other, each up to a NUL
     others   the driver's scripts, and what these keep
 
 bash opens them anew by their paths, so it inherits none of these descriptors. What is said through them is
@@ -11,7 +11,10 @@ driver.py's.
 """
 
 import contextlib
+import fcntl
 import os
+import struct
+import termios
 from typing import Final
 
 from shelld_py.bash.driver import Paths
@@ -27,10 +30,13 @@ class Channels:
     def __init__(self) -> None:
         self.boot_pipe, self._boot = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         """The end that bash reads lines from."""
+        self._boot_name = os.readlink(f"/proc/self/fd/{self.boot_pipe}")
         self.bell_pipe, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         """The end that bash listens at."""
         self.reports_pipe, self._reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         """The end that bash's reports come out of."""
+        self._text_begin = self._text_end = 0
+        """The offsets behind the texts that were given back, and behind the last one."""
         self._files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in _FILES}
 
     def paths(self, *, terminal: str, shell: str) -> Paths:
@@ -55,13 +61,35 @@ class Channels:
         write_all(file, content.encode())
 
     def put_text(self, text: bytes) -> None:
-        """Put the text of a command where bash will load it, without cutting first what was there before."""
-        _write(self._files["text"], text + b"\0")
+        """Put the text of a command behind the last one, where bash will load it."""
+        self._place_text(text, self._text_end)
 
-    def forget_text(self, size: int) -> None:
-        """Give the memory of a text of `size` bytes back, if it is much."""
-        if size > _LARGE_TEXT:
+    def place_text(self, text: bytes, pid: int, descriptor: int) -> bool:
+        """Put the text where the process reads next with that descriptor; False where it leads elsewhere."""
+        try:
+            if not os.path.samestat(os.fstat(self._files["text"]), os.stat(f"/proc/{pid}/fd/{descriptor}")):
+                return False
+            with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii") as info:
+                place = next(int(line.split()[1]) for line in info if line.startswith("pos:"))
+        except (OSError, StopIteration):
+            return False
+        self._place_text(text, place)
+        return True
+
+    def rewind_text(self) -> None:
+        """Begin anew: bash opens the file anew."""
+        os.ftruncate(self._files["text"], 0)
+        self._text_end = self._text_begin = 0
+
+    def forget_text(self) -> None:
+        """Give the memory of the texts back that bash has read, if it is much. The offsets stay what they are."""
+        if self._text_end - self._text_begin > _LARGE_TEXT:
+            self._text_begin = self._text_end
             os.ftruncate(self._files["text"], 0)
+
+    def _place_text(self, text: bytes, place: int) -> None:
+        _write(self._files["text"], text + b"\0", place)
+        self._text_end = place + len(text) + 1
 
     def ring(self) -> None:
         """Have bash load and evaluate the text."""
@@ -70,6 +98,28 @@ class Channels:
     def send_lines(self, lines: bytes) -> None:
         """Send lines that bash reads when it is out of its loop."""
         os.write(self._boot, lines)
+
+    @property
+    def bell_heard(self) -> bool:
+        """Whether bash has taken all that it was rung with (FIONREAD, ioctl_tty(2))."""
+        count: int = struct.unpack("i", fcntl.ioctl(self.bell_pipe, termios.FIONREAD, bytes(4)))[0]
+        return count == 0
+
+    def reads_boot_pipe(self, pid: int) -> bool:
+        """Whether descriptor 0 of a process is the boot pipe. Its name is read: what it leads to might hang."""
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{pid}/fd/0") == self._boot_name
+        return False
+
+    def holds_bell(self, pid: int) -> bool:
+        """Whether a process has the bell pipe open, at whatever number."""
+        bell = os.fstat(self.bell_pipe)
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(bell, entry.stat()):
+                        return True
+        return False
 
     def take_back(self) -> None:
         """Take what bash has not read out of the bell and the boot pipe."""
@@ -106,7 +156,7 @@ def write_all(descriptor: int, data: bytes) -> None:
     _write(descriptor, data)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, data: bytes, place: int = 0) -> None:
     written = 0
     while written < len(data):
-        written += os.pwrite(descriptor, data[written:], written)
+        written += os.pwrite(descriptor, data[written:], place + written)

@@ -28,7 +28,8 @@ class Place:
     """Where a shell is, as bash has it: `$PWD` and `$OLDPWD`."""
 
     directory: str
-    previous: str
+    previous: str | None
+    """None where it is not known."""
 
 
 def script_of(
@@ -57,7 +58,9 @@ def script_of(
             command += f" <{stdin}"
         if directory:
             command = f"\\builtin cd -- {shlex.quote(directory)} && {command}"
-            cleanup += [f"\\builtin cd -- {shlex.quote(place.directory)}", f"OLDPWD={shlex.quote(place.previous)}"]
+            cleanup.append(f"\\builtin cd -- {shlex.quote(place.directory)}")
+            if place.previous is not None:
+                cleanup.append(f"OLDPWD={shlex.quote(place.previous)}")
     return Script(command, setup, cleanup)
 
 

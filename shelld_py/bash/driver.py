@@ -1,6 +1,6 @@
-r"""The bash side of the protocol: the driver, its reports, and the text of a command.
+r"""The scripts that drive bash, and the text around a command. It starts no process and opens no file of a shell.
 
-Text in, text out: this file starts no process and opens no file.
+The scripts are in driver.bash; here they are filled in for one shell.
 
 How bash is driven
     bash runs interactively on the terminal, but reads its own input lines from a private pipe (the boot
@@ -23,89 +23,45 @@ How bash is driven
     ordinary array of that name.
 
 What a command can see of it
-    Nothing while it runs, but the EXIT trap (below) and that it is in a sourced file (`${BASH_SOURCE[0]}`).
-    The descriptors of the driver (247 to 249 inside of the loop) are closed around the command; bash keeps its
-    own copies at 10 and above with close-on-exec.
+    While it runs: the EXIT trap (below), that it is in a sourced file (`${BASH_SOURCE[0]}`), and bash's own
+    descriptors 244 and above. Programs inherit none of them.
+
+Texts
+    bash reads the texts of its commands one after the other from one memory file, each up to its NUL, and so
+    knows itself where the next one begins. Only where the loop begins anew is the file opened anew, at 0.
 
 Reports
-    A record is TAG NUL type NUL fields, each ended by NUL. The tag is random, NUL cannot occur in anything
-    that bash holds, and a record that an interrupt cut short is dropped when the next tag appears. What
-    traps of the user print while the driver's own commands run falls between the records.
+    A record is what `trap -p` prints, TAG NUL KIND NUL, and fields, each ended by NUL. The tag is random, and
+    NUL can occur in nothing that bash holds.
 
 exit
     An EXIT trap dumps the state of the shell into a memory file and executes bash again in place: same pid,
-    same children, same descriptors. The environment is passed by the dump alone (`exec -c`), so that no
-    variable is too large for execve(2). A trap that the user sets on EXIT is run before that, in a subshell.
+    same children, same descriptors. A trap that the user sets on EXIT is run before that, in a subshell.
 """
 
 import re
+import secrets
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import lru_cache
+from functools import cache
+from pathlib import Path
 from typing import Final
 
-_FIELDS: Final = {b"R": 6, b"P": 6, b"B": 6, b"X": 6, b"J": 1, b"U": 0, b"Z": 2}
-_LONGEST_TAG: Final = 64
-_LARGE_REPORT: Final = 65536
-"""Bytes of a report from which on it is read piece by piece rather than when its last record has come."""
+from shelld_py.bash.protocol import Report, ReportKind
+
 BELL_DESCRIPTOR: Final = 249
 """bash's descriptor of the bell pipe: open in the loop, closed while a command is executed."""
-_ARRAY: Final = "DIRSTACK"
-_BEYOND: Final = 1000000000
-_IDLE: Final = "idle"
-"""What the driver's variable holds between commands; a loaded command takes its place, and then unsets it."""
-_RETURNED: Final = "returned "
-"""What it begins with, and the status follows, where `return` has ended the loop, as it ends a sourced file."""
-_UNSET: Final = "\\unset -v __shelld"
-_NOTIFIES_IN_LISTS: Final = 503
-"""From version 5.3 on an interactive bash says between the commands of a list which jobs have ended.
-
-So the callback lists them before anything else: then it does not say so of those that ended before the command.
-"""
-_CALLBACK_BEGINS: Final = " \\bu"
-_NEEDED: Final = ". builtin eval exec jobs mapfile printf set test trap unset"
-"""What the loop is made of: a command may have disabled it (`enable -n`) for those behind it."""
-_STATE_TRAPS: Final = ("DEBUG", "ERR", "RETURN", "EXIT")
+TEXT_DESCRIPTOR: Final = 244
+"""bash's descriptor of the memory file with the texts, in the loop."""
+_BUILTINS: Final = "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export"
 _ON_EXIT: Final = "--on-exit"
-_SETS_EXIT_TRAP: Final = re.compile(
-    r"""\btrap\b(?:[^\n;'"]|'[^']*'|"(?:[^"\\]|\\.)*"|\\\n)*[\s'"](?:EXIT|exit|0)\b""", re.DOTALL
-)
+_RETURNED: Final = "returned"
+_TRAP: Final = re.compile(r"\btrap\b")
+_EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
 _SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
 _FUNCTION: Final = re.compile(r"\(\s*\)|\bfunction\s")
-
-
-class ReportKind(StrEnum):
-    """What bash reports about itself."""
-
-    RAN = "R"
-    """The command is over."""
-    PROMPT = "P"
-    """An interrupt has brought bash back to reading lines."""
-    LOOP = "B"
-    """The loop begins (again)."""
-    EXITED = "X"
-    """The shell is exiting; with `restored` it comes back with a LOOP report."""
-
-
-@dataclass(slots=True)
-class Report:
-    """One report of bash. `status` is `$?`, `flags` is `$-`."""
-
-    kind: ReportKind
-    status: int = 0
-    loaded: bool = True
-    """False where the command was not loaded: an interrupt came first."""
-    prepared: bool = True
-    """False where the driver's line in front of the command was not executed, as an interrupt came first."""
-    returned: bool = False
-    """Whether the command has ended the loop by `return`, and no interrupt has."""
-    flags: str = ""
-    directory: str = ""
-    previous_directory: str = ""
-    traps: dict[str, str] = field(default_factory=dict)
-    jobs: bool = False
+_PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,123 +98,53 @@ class Carried:
     """What the user's own EXIT trap does."""
     exit_trap_set: bool = True
     """Whether the driver's EXIT trap is in place."""
+    last_job: str = "0"
+    """`$!`."""
+    children: bool = False
+    """Whether bash had children."""
     jobs: bool = False
-    """Whether bash has jobs, whose end it would report in the middle of the next command's output."""
+    """Whether bash may have jobs, whose end it would report in the middle of the next command's output."""
+    prompts: bool = False
+    """Whether PS1, PS0 or PROMPT_COMMAND are not the driver's."""
     trap_function: bool = False
     """Whether the function `trap` was defined for the command."""
     keeps_trap_function: bool = False
     """Whether a function of the user's may set an EXIT trap whenever it is called."""
 
 
-class ReportParser:
-    """Turns the bytes of the report pipe into reports, however they are cut."""
-
-    def __init__(self, tag: str) -> None:
-        self._tag = tag.encode() + b"\0"
-        self._last_record = self._tag + b"Z\0"
-        self._buffer = b""
-        self._open: Report | None = None
-
-    def feed(self, data: bytes) -> Iterator[Report]:
-        """Take the next bytes; yield each report when it is complete."""
-        self._buffer += data
-        if self._last_record not in self._buffer and len(self._buffer) < _LARGE_REPORT:
-            return
-        while (record := self._next_record()) is not None:
-            kind, fields = record
-            report = self._open
-            if kind in (b"R", b"P", b"B", b"X"):
-                self._open = _header(ReportKind(kind.decode()), fields, report)
-            elif report and kind == b"J":
-                report.jobs = bool(fields[0].strip())
-            elif report and kind == b"Z" and fields[0].decode() == report.kind:
-                report.status = int(fields[1] or report.status)
-                self._open = None
-                yield report
-
-    @property
-    def in_exit_trap(self) -> bool:
-        """Whether the shell is exiting, and does now what the user wants done then."""
-        return self._tag + b"U\0" in self._buffer
-
-    def _next_record(self) -> tuple[bytes, list[bytes]] | None:
-        while True:
-            start = self._buffer.find(self._tag)
-            if start < 0:
-                self._buffer = self._buffer[-_LONGEST_TAG:]
-                return None
-            body = start + len(self._tag)
-            torn = self._buffer.find(self._tag, body)
-            kind = self._buffer[body : body + 1]
-            count = _FIELDS.get(kind, 0)
-            end = body
-            for _ in range(count + 1):
-                end = self._buffer.find(b"\0", end) + 1
-                if end == 0:
-                    break
-            if torn >= 0 and (end == 0 or end > torn):
-                self._buffer = self._buffer[torn:]
-                continue
-            if end == 0:
-                self._buffer = self._buffer[start:]
-                return None
-            fields = self._buffer[body:end].split(b"\0")[1:-1]
-            self._buffer = self._buffer[end:]
-            return kind, fields
-
-
-def _header(kind: ReportKind, fields: list[bytes], interrupted: Report | None) -> Report:
-    """Open a report. One about an interrupt that cut off another report keeps what that had said already."""
-    said = _decode(fields[1])
-    returned = said.startswith(_RETURNED)
-    report = Report(
-        kind,
-        status=int(said.removeprefix(_RETURNED) if returned else fields[0]),
-        loaded=not said.startswith((_IDLE, _CALLBACK_BEGINS)),
-        returned=returned,
-        prepared=returned or not said,
-        flags=fields[2].decode(),
-        directory=_decode(fields[3]),
-        previous_directory=_decode(fields[4]),
-        traps=dict(_parse_traps(_decode(fields[5]))),
-    )
-    if kind is ReportKind.PROMPT and interrupted and interrupted.kind is ReportKind.RAN:
-        report.status, report.prepared, report.loaded = interrupted.status, interrupted.prepared, True
-        report.flags = "".join({*report.flags, *interrupted.flags})
-        report.traps |= interrupted.traps
-    elif kind is ReportKind.PROMPT and interrupted and interrupted.kind is ReportKind.PROMPT and interrupted.loaded:
-        report.status, report.prepared, report.loaded = interrupted.status, interrupted.prepared, True
-    return report
-
-
 def sets_exit_trap(command: str) -> bool:
-    """Return whether `command` may set an EXIT trap and exit as well: it names both, or sources a file."""
-    return bool(_SETS_EXIT_TRAP.search(command) or _SOURCES.search(command))
+    """Return whether `command` may set an EXIT trap and exit as well: it names both, or sources a file.
+
+    More commands are taken for such than are. They get a function that costs a little; missing one costs the shell.
+    """
+    return _names_exit_trap(command) or bool(_SOURCES.search(command))
 
 
 def defines_exit_trap(command: str) -> bool:
     """Return whether `command` may define a function that sets an EXIT trap."""
-    return bool(_SETS_EXIT_TRAP.search(command)) and bool(_FUNCTION.search(command))
+    return _names_exit_trap(command) and bool(_FUNCTION.search(command))
+
+
+def _names_exit_trap(command: str) -> bool:
+    found = _TRAP.search(command)
+    return bool(found and _EXIT.search(command, found.end()))
 
 
 def _trap(action: str, name: str) -> str:
     return f"\\builtin trap -- {shlex.quote(action)} {name}"
 
 
-def _decode(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
-
-
-@lru_cache(maxsize=16)
-def _parse_traps(listing: str) -> dict[str, str]:
-    """Read what `trap -p` printed: `trap -- 'ACTION' NAME` for each trap."""
-    words = shlex.split(listing)
-    return {name: action for action, name in zip(words[2::4], words[3::4], strict=False) if name in _STATE_TRAPS}
-
-
-def _put_away_stderr(target: str) -> str:
-    """Return what makes `target` standard error, and keeps at 246 what it was, if it was open."""
-    return f"{{ [[ ! -e /proc/$$/fd/2 ]] || \\exec 246>&2; \\exec 2>|{target}; }}"
+@cache
+def _sections() -> Mapping[str, Sequence[str]]:
+    """Return the lines of each section of driver.bash, by its name, without comments."""
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in Path(__file__).with_name("driver.bash").read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            lines = sections.setdefault(line[4:].partition(":")[0], [])
+        elif line and not line.startswith("#"):
+            lines.append(line)
+    return sections
 
 
 class Driver:
@@ -269,32 +155,37 @@ class Driver:
 
     def __init__(self, paths: Paths, tag: str, *, restore: bool) -> None:
         self._paths = paths
-        self._tag = tag
         self._restore = restore
-        self._exit_action = (
-            f'{{ __shelld="$? $-"; \\builtin trap -p DEBUG RETURN >|{paths.scratch}; \\builtin trap - DEBUG RETURN;'
-            f" \\builtin set +xv; }} >|/dev/null 2>|/dev/null; \\builtin . {paths.exit}"
-        )
+        self._variable = f"__shelld_{secrets.token_hex(8)}"
+        fields = {name: getattr(paths, name) for name in Paths.__dataclass_fields__}
+        self._words = {**fields, "tag": tag, "builtins": _BUILTINS}
+        self._exit_action = self._line("exit_action")
+        self._words["exit_action"] = shlex.quote(self._exit_action)
+        self._words["summary"] = self._line("summary")
+        self._words["report_ran"] = self._report(ReportKind.RAN, "summary", "then_ran")
+        self._words["report_prompt"] = self._report(ReportKind.PROMPT, "nothing", "then_prompt")
+        self._words["callback"] = shlex.quote(self._line("callback"))
+        self._unset = f"\\builtin unset -v {self._variable}"
 
     @property
     def files(self) -> Mapping[str, str]:
         """What each memory file must hold, by its path."""
         paths = self._paths
-        private = f"247<>/dev/null 248>|{paths.reports}"
+        leaving = ("exit", "dump", "on_exit", "again") if self._restore else ("exit", "on_exit")
         return {
-            paths.start: self._settle(),
-            paths.restart: self._restart(),
-            paths.loop: self._loop(private),
-            paths.leave: (f"{_put_away_stderr('/dev/null')}\n\\builtin enable kill\n\\builtin kill -INT $$\n"),
-            paths.prompt: f"{{ {self._report(ReportKind.PROMPT)}; }} {private}\n",
-            paths.exit: self._exit(),
-            paths.status: '\\builtin return "$1"\n',
+            paths.start: self._script("start"),
+            paths.restart: self._script("restart", "start"),
+            paths.loop: self._script("loop"),
+            paths.leave: self._script("leave"),
+            paths.prompt: self._script("prompt"),
+            paths.exit: self._script(*leaving),
+            paths.status: self._script("status"),
         }
 
     @property
     def start_lines(self) -> bytes:
-        """What bash reads first of all."""
-        return f" \\builtin . {self._paths.start};".encode() + self.loop_lines
+        """What bash reads first of all. It is sent the loop when it has reported, as after an interrupt."""
+        return f" \\builtin . {self._paths.start};".encode() + self.prompt_line
 
     @property
     def loop_lines(self) -> bytes:
@@ -302,27 +193,18 @@ class Driver:
 
         What comes behind the loop on its line is executed after `return`, and not after an interrupt.
         """
-        paths = self._paths
-        return (
-            f' \\builtin . {paths.loop}; {{ __shelld="{_RETURNED}$?"; }} >|/dev/null 2>&1\n'.encode() + self.prompt_line
-        )
+        line = f' \\builtin . {self._paths.loop}; {{ {self._variable}="{_RETURNED} $?"; }} >|/dev/null 2>&1\n'
+        return line.encode() + self.prompt_line
 
     @property
     def prompt_line(self) -> bytes:
-        """The line that reports that bash reads lines. Its own trace (`set -x`) must not appear."""
-        return f" {{ \\builtin . {self._paths.prompt}; }} >|/dev/null 2>&1\n".encode()
+        """The line that reports that bash reads lines."""
+        return self._script("prompt_line").encode()
 
     @property
     def repair_lines(self) -> bytes:
-        """What gives a shell its builtins back after a command has replaced or disabled them.
-
-        In POSIX mode `unset` is found before a function of that name (bash(1), POSIX mode, item 24).
-        """
-        names = "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export"
-        return (
-            f" {{ POSIXLY_CORRECT=1; \\unset -f {names} enable; \\unset -v POSIXLY_CORRECT; \\enable {names};"
-            " \\builtin trap - DEBUG; } 2>|/dev/null\n"
-        ).encode() + self.prompt_line
+        """What gives a shell its builtins back after a command has replaced or disabled them."""
+        return self._script("repair").encode() + self.prompt_line
 
     @property
     def rescue_line(self) -> bytes:
@@ -338,14 +220,16 @@ class Driver:
         traps = carried.traps
         # `jobs` comes first: directly before an `exit` it would count as the warning about stopped jobs.
         steps = ["\\builtin jobs >|/dev/null"] if carried.jobs else []
-        steps.append(_UNSET)
+        steps.append(self._unset)
+        if carried.prompts:
+            steps.append("\\builtin unset -v PROMPT_COMMAND PS0; \\builtin printf -v PS1 %s '\\[\\]'")
         if carried.trap_function:
             steps.append("\\builtin unset -f trap")
         steps += setup
         if not carried.exit_trap_set:
             steps.append(_trap(self._exit_trap(carried.exit_action), "EXIT"))
         if carried.keeps_trap_function or sets_exit_trap(command):
-            steps.append(self._trap_function())
+            steps.append(self._line("trap"))
         steps += [f"\\builtin set -{flag}" for flag in "vx" if flag in carried.flags]
         steps += [_trap(traps[name], name) for name in ("ERR",) if name in traps]
         if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
@@ -353,10 +237,14 @@ class Driver:
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
         return ";".join(steps) + "\n" + command
 
-    def carry(self, report: Report, before: Carried, command: str) -> Carried:
-        """Return what the next command must find, after `command`, which `report` is about."""
+    def carry(self, report: Report, before: Carried, command: str, *, children: bool) -> Carried:
+        """Return what the next command must find, after `command`, which `report` is about.
+
+        `children` says whether bash has any now. A job is a child of this command or of an earlier one.
+        """
+        jobs = children or before.children or report.last_job != before.last_job
         if not report.prepared:
-            return replace(before, status=report.status, jobs=report.jobs)
+            return replace(before, status=report.status, children=children, jobs=jobs or before.jobs)
         traps = dict(report.traps)
         action = traps.pop("EXIT", None)
         exited = report.kind is ReportKind.EXITED
@@ -370,7 +258,10 @@ class Driver:
             traps=traps,
             exit_action=None if exited else before.exit_action if ours else action,
             exit_trap_set=ours,
-            jobs=report.jobs,
+            last_job=report.last_job,
+            children=children,
+            jobs=jobs,
+            prompts=report.prompts,
             trap_function=before.keeps_trap_function or sets_exit_trap(command),
             keeps_trap_function=before.keeps_trap_function or defines_exit_trap(command),
         )
@@ -378,138 +269,20 @@ class Driver:
     def _exit_trap(self, action: str | None) -> str:
         return self._exit_action if action is None else f"{self._exit_action} {_ON_EXIT} {shlex.quote(action)}"
 
-    def _trap_function(self) -> str:
-        """A `trap` that keeps the EXIT trap behind one that the command sets, for commands that set one."""
-        scratch = self._paths.scratch
-        return (
-            'trap() { \\builtin trap "$@"; \\builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {'
-            f" \\builtin trap -p EXIT >|{scratch}; \\builtin mapfile -d '' -t -n 1 __shelld <{scratch};"
-            ' \\builtin eval "__shelld=(${__shelld[0]-})";'
-            f" [[ ${{__shelld[2]-}} == {shlex.quote(self._exit_action)}* ]] ||"
-            f" \\builtin trap -- {shlex.quote(self._exit_action)}"
-            f'"${{__shelld[2]+ {_ON_EXIT} ${{__shelld[2]@Q}}}}" EXIT;'
-            ' \\builtin unset -v __shelld; }; \\builtin return "$1"; }'
-        )
+    def _report(self, kind: ReportKind, first: str, then: str) -> str:
+        words = {"kind": kind.value, "first": self._line(first), "then": self._line(then)}
+        return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), self._line("report"))
 
-    def _report(self, kind: ReportKind) -> str:
-        """Return the commands that report. The first three must not let a trap of the user write among them.
+    def _script(self, *sections: str) -> str:
+        return "".join(f"{line}\n" for section in sections for line in self._filled(section))
 
-        The driver's variable is printed as far as it tells something: nothing when the command has unset
-        it, `idle` when no command was loaded, and the text's first word when an interrupt came before its first line.
-        """
-        tag = f"{self._tag}\\0"
-        return (
-            rf"""{{ \builtin printf '{tag}{kind}\0%s\0%.16s\0%s\0%s\0%s\0' """
-            r""""$?" "${__shelld-}" "$-" "${PWD-}" "${OLDPWD-}" >&248; """
-            rf"""\builtin trap -p {" ".join(_STATE_TRAPS)} >&248; """
-            r"""\builtin trap - DEBUG ERR RETURN; \builtin set +xv; } >&247 2>&247; """
-            rf"""{{ \builtin printf '\0{tag}J\0'; \builtin jobs -l; """
-            rf"""{{ __shelld={_IDLE}; \builtin unset -v PROMPT_COMMAND PS0; """
-            r"""\builtin printf -v PS1 %s '\[\]'; } 2>&247 || """
-            rf"""\builtin :; \builtin printf '\0{tag}Z\0{kind}\0\0'; }} >&248"""
-        )
+    def _line(self, section: str) -> str:
+        return " ".join(self._filled(section))
 
-    def _loop(self, private: str) -> str:
-        """The loop, a script to be sourced: bash's `interactive` is 0 in there, so it prints no words of its own.
-
-        What is redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0
-        before it loses the bell. mapfile's line has the number 0: then the lines of a command, which come behind one
-        of the driver's, are counted from 1. A LINENO that the user has made readonly cannot be set.
-        """
-        paths = self._paths
-        return (
-            "[[ ! -e /proc/$$/fd/246 ]] || \\exec 2>&246 246>&-\n"
-            f"{{ {self._report(ReportKind.LOOP)}; }} {private}\n"
-            f"{{ {_ARRAY}[{_BEYOND - 1}]=; }} 2>|/dev/null\n"
-            f"__shelld=({shlex.quote(self._callback())} LINENO=0,)\n"
-            "[[ ${LINENO+${LINENO@a}} != *r* && ${LINENO+x} ]] || __shelld[1]=\n"
-            f"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < {_NOTIFIES_IN_LISTS} ))"
-            ' || __shelld[0]=" \\builtin jobs >&247 2>&1;${__shelld[0]}"\n'
-            f"\\builtin mapfile -d '' -O \"$(( ${{__shelld[1]}} {_BEYOND} ))\" -c 1 -u 249"
-            f' -C "${{__shelld[0]}}" {_ARRAY} 247<>/dev/null 248>|{paths.reports} 249<{paths.bell}'
-            f" 0<>{paths.terminal}\n"
-        )
-
-    def _callback(self) -> str:
-        """What mapfile evaluates; it appends ` INDEX BYTE` to it, which the last `:` takes.
-
-        There are no reserved words in it: unfinished text before it can have left the parser in a state in which it
-        does not know them. The array is looked for by its name: its value would be made anew, and in a directory that
-        is gone bash would complain.
-        """
-        return (
-            rf" \builtin enable {_NEEDED}; \builtin mapfile -d '' -n 1 __shelld <{self._paths.text} 2>&247; "
-            r'\builtin eval -- "${__shelld-}" 247>&- 248>&- 249<&-; '
-            + self._report(ReportKind.RAN)
-            + rf'; \builtin test "${{!{_ARRAY}@}}" || \builtin . {self._paths.leave}; \builtin :'
-        )
-
-    def _settle(self) -> str:
-        """What makes a fresh bash ours: no history, no prompt (but PS1 is not empty: scripts look at it).
-
-        execfail: a failing `exec` ends a shell whose `interactive` is 0, as it is in the loop.
-        """
-        return (
-            "\\builtin unset -v HISTFILE PROMPT_COMMAND PS0\n"
-            "\\builtin history -d -1 2>|/dev/null\n"
-            "\\builtin set +o history\n"
-            "\\builtin shopt -s execfail\n"
-            "PS1='\\[\\]'\n"
-            f"\\builtin trap -- {shlex.quote(self._exit_action)} EXIT\n"
-        )
-
-    def _exit(self) -> str:
-        """The EXIT trap, a script to be sourced: report, dump, do what the user's own trap does, come back."""
-        tag, paths = f"{self._tag}\\0", self._paths
-        private = f"247<>/dev/null 248>|{paths.reports} >&247 2>&247"
-        steps = [
-            '[[ ${BASHPID:-$$} == "$$" ]] || \\builtin return "${__shelld%% *}"',
-            "{",
-            (
-                rf"""\builtin printf '{tag}X\0%s\0\0%s\0%s\0%s\0' """
-                r""""${__shelld%% *}" "${__shelld#* }" "${PWD-}" "${OLDPWD-}" >&248; __shelld=${__shelld%% *}"""
-            ),
-            f"\\builtin mapfile -d '' -t -n 1 -O 1 __shelld <{paths.scratch}",
-            r"""\builtin printf '%s\n' "${__shelld[1]-}" >&248; \builtin unset -v '__shelld[1]'""",
-            r"\builtin trap -p ERR >&248; \builtin printf '\0' >&248",
-            "\\builtin trap - ERR EXIT; \\builtin set +xve",
-            f"}} {private}",
+    def _filled(self, section: str) -> list[str]:
+        """Return the lines of a section, with what stands for something filled in."""
+        words = self._words
+        return [
+            _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), line.replace("__shelld", self._variable))
+            for line in _sections()[section]
         ]
-        if self._restore:
-            steps += [
-                "{",
-                "\\builtin shopt -p extglob; \\builtin declare -fp; \\builtin declare -p; \\builtin alias -p",
-                "\\builtin shopt -p; \\builtin set +o; \\builtin trap -p; \\builtin umask -p",
-                f"[[ ${{1-}} == {_ON_EXIT} || $# == 0 ]] ||",
-                "{ \\builtin printf 'set --'; \\builtin printf ' %q' \"$@\"; }",
-                f"}} >|{paths.dump} 2>|/dev/null",
-            ]
-        steps += [
-            "\\builtin trap '' INT",
-            f"if [[ ${{1-}} == {_ON_EXIT} ]]; then",
-            rf"\builtin printf '{tag}U\0' {private} >&248",
-            f'( \\builtin trap - INT EXIT; \\builtin . {paths.status} "$__shelld"',
-            '\\builtin eval -- "$2"; \\builtin exit "$__shelld" )',
-            "__shelld=$?; fi",
-            rf"""\builtin printf '{tag}Z\0X\0%s\0' "$__shelld" {private} >&248""",
-        ]
-        if self._restore:
-            options = f"--noprofile --noediting --rcfile {paths.restart} -i"
-            steps += [
-                "\\builtin trap - INT",
-                _put_away_stderr(paths.terminal),
-                f'\\builtin exec -c -a "$0" {paths.shell} {options} <{paths.boot}',
-            ]
-        return "\n".join(steps) + "\n"
-
-    def _restart(self) -> str:
-        """The rcfile of a bash that comes back: what it sets by itself goes, what it had comes.
-
-        While it starts, its standard error is the terminal: that is where bash looks for job control.
-        """
-        return (
-            "if [[ -e /proc/$$/fd/246 ]]; then \\exec 2>&246 246>&-; else \\exec 2>&-; fi\n"
-            "\\builtin unset -v HOME OLDPWD PATH SHELL TERM\n"
-            f"{{ \\builtin . {self._paths.dump}; }} >|/dev/null 2>&1\n"
-            "\\builtin set +t\n"
-        ) + self._settle()

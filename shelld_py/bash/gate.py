@@ -2,58 +2,68 @@
 
 They are sent while bash stands still, and only if it executes the command then: an interrupt that hit the
 driver would unwind it in the middle of a report, or fall into the next command. It knows nothing of the
-driver's text, of reports or of runs.
+driver's text or of runs; whether a command is under way it asks the protocol.
+
+Two kinds of process lose a signal that a person at a terminal would have to send again:
+
+- A child that bash has just forked still has bash's handlers. They note the signal, and then the child becomes
+  a program that knows nothing of it.
+- A process that is ending takes no signals any more. bash sees it end as usual, and goes on with the command.
 """
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from shelld_py.bash.interrupts import Audience
+from shelld_py.bash.channels import Channels
+from shelld_py.bash.driver import BELL_DESCRIPTOR
+from shelld_py.bash.protocol import Protocol
 from shelld_py.linux import processes
 from shelld_py.linux.terminal import Terminal
 
 _SIGNAL_KEYS: Final = frozenset(b"\x03\x1c\x1a")
 _SHORTEST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
-_STOP_PATIENCE: Final = 1.0
+"""Between two attempts: as quick as an event loop is, and so rare that a bash that is stopped each time gets on."""
+_STOP_TIMEOUT: Final = 1.0
+"""A bash that is not stopped by then sleeps in the kernel where signals do not reach it, and executes nothing."""
 _STOP_PAUSE: Final = 0.0002
-_START_PATIENCE: Final = 0.05
-_HEARING_PATIENCE: Final = 4.0
-_REPEAT_PATIENCE: Final = 2.0
-_COMMAND_PATIENCE: Final = 5.0
+_START_TIMEOUT: Final = 0.05
+"""A child of bash that is still bash then is a subshell: even on a busy machine execve(2) takes a tenth of it."""
+_HEARING_TIMEOUT: Final = 4.0
+"""Who forks without a pause may never be found at rest; then the signal is sent all the same."""
+_REPEAT_TIMEOUT: Final = 2.0
+"""For a program that takes long to start, from a slow disk."""
+_COMMAND_TIMEOUT: Final = 5.0
 _SETTLING: Final = 0.005
 """Children of bash that are still bash after so many seconds are subshells rather than programs to be."""
-
-Command: TypeAlias = asyncio.Future[Any]
-"""What stands for a command under way; it is done when the command is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The bash that is signalled."""
-
-    pid: int
-    terminal: Terminal
-    send_signal: Callable[[int], None]
-    """Signals bash itself, if it lives."""
-    command: Callable[[], Command | None]
-    """Returns the command under way."""
-    yet_to_begin: Callable[[], bool]
-    """Whether a command is about to be under way."""
-    executes: Callable[[], bool]
-    """Whether bash, which stands still, executes the command rather than the driver around it."""
+_INTERRUPTED: Final = 128 + signal.SIGINT
+_END_LOOKS: Final = 500
+_END_PAUSE: Final = 0.0005
+"""Together a quarter of a second: what a process with much memory needs to end."""
 
 
-class Signaller:
+class Gate:
     """Signals what one bash executes."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(
+        self,
+        bash: processes.Pidfd,
+        terminal: Terminal,
+        channels: Channels,
+        protocol: Protocol,
+        listen: Callable[[], None],
+    ) -> None:
+        """`listen` takes what bash has reported so far, so that the protocol knows of it."""
+        self._bash = bash
+        self._terminal = terminal
+        self._channels = channels
+        self._protocol = protocol
+        self._listen = listen
         self._holding = asyncio.Lock()
         self._keys = bytearray()
         self._typing: asyncio.Task[None] | None = None
@@ -71,23 +81,23 @@ class Signaller:
                 await self._stop()
                 yield
             finally:
-                self._target.send_signal(signal.SIGCONT)
+                self._bash.send(signal.SIGCONT)
 
     async def interrupt(self) -> bool:
         """Send SIGINT to the foreground process group; return whether that was done before the command was over."""
-        return await self._interrupt_by(partial(self._target.terminal.signal_foreground, signal.SIGINT))
+        return await self._interrupt_by(partial(self._terminal.signal_foreground, signal.SIGINT))
 
     async def signal(self, number: int) -> bool:
         """Send a signal to the foreground process group; return whether it was there, and the command not over."""
         if number == signal.SIGINT:
             return await self.interrupt()
         command = await self._command_under_way()
-        late = _now() + _START_PATIENCE
+        late = _now() + _START_TIMEOUT
         tries = _Tries()
         while self._goes_on(command):
             async with self._held_in(command) as in_command:
                 if in_command or number == signal.SIGKILL or _now() > late:
-                    return self._target.terminal.signal_foreground(number)
+                    return self._terminal.signal_foreground(number)
             await tries.pause()
         return False
 
@@ -98,7 +108,7 @@ class Signaller:
             if self._typing is None:
                 self._typing = asyncio.get_running_loop().create_task(self._type_keys())
         else:
-            self._target.terminal.write(data)
+            self._terminal.write(data)
 
     def forget_keys(self) -> None:
         """Drop the keys that have not been typed: the command that they were for is over."""
@@ -110,30 +120,40 @@ class Signaller:
         Sending the signal is not enough. A bash that waits for its children still sees one that stops meanwhile,
         as long as it has not got to run itself; on a busy machine that can take many milliseconds.
         """
-        self._target.send_signal(signal.SIGSTOP)
-        deadline = _now() + _STOP_PATIENCE
+        self._bash.send(signal.SIGSTOP)
+        deadline = _now() + _STOP_TIMEOUT
         while _now() < deadline:
-            stat = processes.process_stat(self._target.pid)
+            stat = processes.process_stat(self._bash.pid)
             if stat is None or stat.state in "TtZX":
                 return
             await asyncio.sleep(_STOP_PAUSE)
 
-    async def _command_under_way(self) -> Command | None:
-        """Return the command under way, once it has begun; None where there is none."""
-        deadline = _now() + _HEARING_PATIENCE
-        while self._target.yet_to_begin() and _now() < deadline:  # noqa: ASYNC110
+    async def _command_under_way(self) -> int:
+        """Return the number of the command under way, once bash was given it; 0 where there is none."""
+        deadline = _now() + _HEARING_TIMEOUT
+        while self._protocol.expected and _now() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_SHORTEST_PAUSE)
-        return self._target.command()
+        return self._protocol.command if self._protocol.under_way else 0
 
-    def _goes_on(self, command: Command | None) -> bool:
+    def _goes_on(self, command: int) -> bool:
         """Whether this very command is under way still: who has waited must not meet the next one."""
-        return command is not None and command is self._target.command() and not command.done()
+        return self._protocol.under_way and command == self._protocol.command
+
+    def _executes(self) -> bool:
+        """Whether bash, which stands still, executes the command rather than the driver around it.
+
+        It is in its loop when its descriptor 0 is not the boot pipe, and there that of the bell is closed as long
+        as the command is executed.
+        """
+        self._listen()
+        bell_is_open = os.path.lexists(f"/proc/{self._bash.pid}/fd/{BELL_DESCRIPTOR}")
+        return self._protocol.in_exit_trap or not (bell_is_open or self._channels.reads_boot_pipe(self._bash.pid))
 
     @contextlib.asynccontextmanager
-    async def _held_in(self, command: Command | None) -> AsyncIterator[bool]:
+    async def _held_in(self, command: int) -> AsyncIterator[bool]:
         """Hold bash; give whether it executes `command`."""
         async with self.held():
-            executes = self._target.executes()
+            executes = self._executes()
             yield executes and self._goes_on(command)
 
     async def _interrupt_by(self, act: Callable[[], bool]) -> bool:
@@ -142,51 +162,51 @@ class Signaller:
         That is whether it has interrupted. Who may be about to become a program is waited for, and whoever has
         lost the interrupt all the same gets it again.
         """
-        terminal = self._target.terminal
+        terminal = self._terminal
         command = await self._command_under_way()
         settled = _now()
-        late = settled + _HEARING_PATIENCE
+        late = settled + _HEARING_TIMEOUT
         undecided: frozenset[int] = frozenset()
         tries = _Tries()
         while self._goes_on(command) and tries.left:
             async with self._held_in(command) as in_command:
                 if in_command:
-                    audience = Audience(self._target.pid, terminal.foreground_group())
-                    if audience.undecided != undecided:
-                        undecided, settled = audience.undecided, _now() + _SETTLING
-                    quiet = audience.hears and (not undecided or (_now() >= settled and not audience.settling))
+                    hearers = Hearers(self._bash.pid, terminal.foreground_group())
+                    if hearers.undecided != undecided:
+                        undecided, settled = hearers.undecided, _now() + _SETTLING
+                    quiet = hearers.hears and (not undecided or (_now() >= settled and not hearers.settling))
                     if quiet or _now() > late:
                         if not act():
                             return False
-                        if _now() > late or not await audience.has_lost():
+                        if _now() > late or not await hearers.has_lost():
                             break
                         act = partial(terminal.signal_foreground, signal.SIGINT)
             await tries.pause()
         else:
             return False
-        await self._repeat(audience, command)
+        await self._repeat(hearers, command)
         return True
 
-    async def _repeat(self, audience: Audience, command: Command | None) -> None:
+    async def _repeat(self, hearers: "Hearers", command: int) -> None:
         """Interrupt those once more who were bash when they were interrupted, and then become programs."""
-        settled, deadline = _now() + _START_PATIENCE, _now() + _REPEAT_PATIENCE
-        while audience.undecided and self._goes_on(command) and _now() < deadline:
-            if _now() > settled and not audience.settling:
+        settled, deadline = _now() + _START_TIMEOUT, _now() + _REPEAT_TIMEOUT
+        while hearers.undecided and self._goes_on(command) and _now() < deadline:
+            if _now() > settled and not hearers.settling:
                 return
             await asyncio.sleep(_SHORTEST_PAUSE)
-            audience.repeat(signal.SIGINT)
+            hearers.repeat(signal.SIGINT)
 
     async def _type_keys(self) -> None:
         """Type what was held back as it may interrupt, and what came after it."""
         try:
-            while self._keys and self._goes_on(self._target.command()):
+            while self._keys and self._protocol.under_way:
                 await self._interrupt_by(self._type_now)
         finally:
             self._typing = None
 
     def _type_now(self) -> bool:
         """Type the keys that were held back; return whether they interrupt."""
-        terminal = self._target.terminal
+        terminal = self._terminal
         interrupts = bool(key := terminal.interrupt_key) and key in self._keys
         terminal.write(bytes(self._keys))
         self._keys.clear()
@@ -201,7 +221,7 @@ class _Tries:
     """
 
     def __init__(self) -> None:
-        self._deadline = _now() + _COMMAND_PATIENCE
+        self._deadline = _now() + _COMMAND_TIMEOUT
         self._pause = _SHORTEST_PAUSE
 
     @property
@@ -215,3 +235,81 @@ class _Tries:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+class Hearers:
+    """Who in the foreground process group would hear an interrupt at this moment, and who would lose it."""
+
+    def __init__(self, shell: int, group: int) -> None:
+        """Look at it. The shell must be stopped, so that it starts nothing meanwhile."""
+        self._shell, self._group = shell, group
+        self._program = processes.executable(shell)
+        below = [stat for stat in processes.descendants(shell) if not stat.ending]
+        self._members = [stat for stat in below if stat.group == group]
+        self._undecided = [
+            stat
+            for stat in below
+            if shell in (stat.parent, stat.group) or stat.group == group
+            if processes.executable(stat.pid) == self._program
+        ]
+        itself = processes.process_stat(shell)
+        blocked = itself is not None and itself.blocks(signal.SIGINT)
+        forks = any(stat.blocks(signal.SIGINT) or (blocked and stat.group != shell) for stat in self._undecided)
+        self.hears = not forks and (bool(self._members) or (group == shell and not blocked))
+        """Whether anybody is there who takes an interrupt: neither a shell that forks nor its child does.
+
+        A shell that reads what a command substitution writes blocks it as well, but the child is of its group then.
+        """
+
+    async def has_lost(self) -> bool:
+        """Return whether all had begun to end when they were interrupted a moment ago. The shell is still stopped.
+
+        Who dies of the interrupt has not lost it.
+        """
+        if self._group == self._shell:
+            return False
+        for stat in self._members:
+            if not await _ended_without_interrupt(stat):
+                return False
+        return True
+
+    @property
+    def undecided(self) -> frozenset[int]:
+        """The pids of the shell's children that may be about to become programs."""
+        return frozenset(stat.pid for stat in self._undecided)
+
+    @property
+    def settling(self) -> bool:
+        """Whether one of these has hardly got to run yet, so that nothing can be said of it."""
+        return any(_hardly_ran(stat) for stat in self._undecided)
+
+    def repeat(self, number: int) -> None:
+        """Signal once more those that were bash when they were looked at, and are programs now."""
+        for stat in list(self._undecided):
+            program = processes.executable(stat.pid)
+            if program != self._program:
+                self._undecided.remove(stat)
+                if program and stat.group == self._group:
+                    processes.send_signal(stat, number)
+
+
+def _hardly_ran(stat: processes.ProcessStat) -> bool:
+    now = processes.process_stat(stat.pid)
+    return now is not None and now.state in "RD" and processes.run_time(stat.pid) < _SETTLING
+
+
+async def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
+    for _ in range(_END_LOOKS):
+        now = processes.process_stat(stat.pid)
+        if now is None:
+            return True
+        if not now.ending:
+            return False
+        if not now.alive:
+            status = now.wait_status
+            return (
+                not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT)
+                and os.waitstatus_to_exitcode(status) != _INTERRUPTED
+            )
+        await asyncio.sleep(_END_PAUSE)
+    return True

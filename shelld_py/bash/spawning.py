@@ -8,10 +8,11 @@ import fcntl
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ptyprocess import PtyProcess
 
+from shelld_py.errors import ShellStartFailed
 from shelld_py.linux import oom, processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.syscalls import become_subreaper, die_with_parent
@@ -29,6 +30,17 @@ class Confinement:
     oom_score_adj: int | None = None
     cgroup: ShellCgroup | None = None
     """Entered if it can be: whoever needs to know asks it (`holds`)."""
+
+    def with_descriptors(self, count: int) -> "Confinement":
+        """Return the same with at least `count` descriptors. Raises `ShellStartFailed` where there are not so many."""
+        soft, hard = self.open_files
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise ShellStartFailed(
+                f"A shell needs {count} descriptors, and the hard limit is {hard} (RLIMIT_NOFILE, ulimit -Hn)."
+            )
+        if soft == resource.RLIM_INFINITY:
+            return self
+        return replace(self, open_files=(max(soft, count), hard))
 
     def enter(self) -> None:
         """Bind this process: called between fork and execve. Raises `OSError`."""

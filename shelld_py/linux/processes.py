@@ -19,10 +19,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shelld_py.linux.syscalls import copied_descriptor
+
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 _PF_EXITING: Final = 0x4
+
+
+class Pidfd:
+    """A child of ours that is signalled by a descriptor (pidfd_open(2)), and so never as one that has its pid later."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.descriptor = os.pidfd_open(pid)
+        """Readable when it has ended."""
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it lives."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.descriptor, number)
+
+    def copies(self, descriptors: Iterable[int]) -> list[int]:
+        """Return copies of its descriptors, of those that there are and can be had."""
+        copies = (copied_descriptor(self.descriptor, number) for number in descriptors)
+        return [copy for copy in copies if copy is not None]
+
+    def close(self) -> None:
+        """Give the descriptor up."""
+        os.close(self.descriptor)
+        self.descriptor = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ Facts of the Linux terminal driver that this file hides
       queue), so a fence mostly comes back in the very next read.
     - With OPOST off, LF stays LF and a write passes unchanged; it is also three times as fast.
     - The master gives EIO when no slave is open (tty_ioctl(4) does not say so, n_tty does). The owner
-      keeps a slave descriptor of its own, so that never happens while it lives.
+      keeps a slave descriptor of its own, so that happens only where a privileged process hangs the terminal
+      up (vhangup(2)): then every call on the slave gives EIO as well.
     - TIOCSIG on the master signals the foreground process group whatever the modes are (`stty -isig`), but
       knows SIGINT, SIGQUIT and SIGTSTP only.
 """
@@ -36,7 +37,7 @@ import signal
 import struct
 import termios
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 _TIOCGPTPEER: Final = 0x5441
 _TIOCSIG: Final = 0x40045436
@@ -75,9 +76,15 @@ def set_baseline_modes(fd: int) -> None:
 class Terminal:
     """The master side of one pseudo-terminal, drained on the running event loop."""
 
-    def __init__(self, master: int, sink: Sink) -> None:
-        """Take over the descriptor `master`; what comes out of the terminal goes to `sink`."""
+    def __init__(self, master: int, sink: Sink, on_hangup: Callable[[], None] = lambda: None) -> None:
+        """Take over the descriptor `master`; what comes out of the terminal goes to `sink`.
+
+        `on_hangup` is called once where the terminal is taken from all who have it open (vhangup(2)). From then on
+        nothing comes out of it and nothing is waited for.
+        """
         self.sink = sink
+        self._on_hangup = on_hangup
+        self._hung_up = False
         self._master = master
         os.set_blocking(master, False)
         self._slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,7 +126,7 @@ class Terminal:
     @property
     def line_mode(self) -> bool:
         """Whether input is handed over by lines (ICANON), as it is unless a program asked for keys."""
-        return bool(termios.tcgetattr(self._slave)[_LFLAG] & termios.ICANON)
+        return bool(self._modes()[_LFLAG] & termios.ICANON)
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the window size; the kernel tells the foreground process group (SIGWINCH)."""
@@ -129,9 +136,10 @@ class Terminal:
         """Make the terminal as new: baseline modes, output not stopped, no input left unread."""
         self._input.clear()
         self._loop.remove_writer(self._master)
-        termios.tcflush(self._slave, termios.TCIFLUSH)
-        if termios.tcgetattr(self._slave) != self._baseline:
-            termios.tcsetattr(self._slave, termios.TCSANOW, self._baseline)
+        with self._unless_hung_up():
+            termios.tcflush(self._slave, termios.TCIFLUSH)
+            if termios.tcgetattr(self._slave) != self._baseline:
+                termios.tcsetattr(self._slave, termios.TCSANOW, self._baseline)
         if self._echo_holders:
             self._set_echo(on=True)
         self.resume()
@@ -155,9 +163,16 @@ class Terminal:
 
     def _set_echo(self, *, on: bool) -> None:
         if self._slave >= 0 and self.line_mode:
-            modes = termios.tcgetattr(self._slave)
+            modes = self._modes()
             modes[_LFLAG] = modes[_LFLAG] | _ECHO if on else modes[_LFLAG] & ~_ECHO
-            termios.tcsetattr(self._slave, termios.TCSANOW, modes)
+            with self._unless_hung_up():
+                termios.tcsetattr(self._slave, termios.TCSANOW, modes)
+
+    def _modes(self) -> list[Any]:
+        """Return the modes as they are now; those of the beginning where the terminal was hung up."""
+        with self._unless_hung_up():
+            return termios.tcgetattr(self._slave)
+        return list(self._baseline)
 
     def resume(self) -> None:
         """Let output flow again, whether a program (tcflow(3)) or a key (^S) has stopped it.
@@ -165,8 +180,9 @@ class Terminal:
         TCOON alone undoes only what TCOOFF did.
         """
         if self._slave >= 0:
-            termios.tcflow(self._slave, termios.TCOOFF)
-            termios.tcflow(self._slave, termios.TCOON)
+            with self._unless_hung_up():
+                termios.tcflow(self._slave, termios.TCOOFF)
+                termios.tcflow(self._slave, termios.TCOON)
 
     async def fence(self) -> None:
         """Return when everything that was written to the terminal before this call has gone to the sink."""
@@ -176,10 +192,12 @@ class Terminal:
         passed = self._passed = self._loop.create_future()
         self.resume()
         rest = self._token
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError), self._unless_hung_up():
             rest = rest[os.write(self._slave, rest) :]
         self._drain()
-        if rest:
+        if self._hung_up:
+            self._pass_fence()
+        elif rest:
             await asyncio.to_thread(_write_blocking, self.slave_path, rest)
         if not passed.done():
             await passed
@@ -193,7 +211,7 @@ class Terminal:
         """
         if self._passed or self._behind_fence:
             return False
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError), self._unless_hung_up():
             for _ in range(_LEFTOVERS):
                 self.sink(self._buffer[: os.readv(self._master, [self._buffer])])
             return False
@@ -215,7 +233,7 @@ class Terminal:
     @property
     def interrupt_key(self) -> bytes:
         """The key that sends SIGINT now; empty where none does."""
-        modes = termios.tcgetattr(self._slave)
+        modes = self._modes()
         key: bytes = modes[_CC][termios.VINTR]
         return key if modes[_LFLAG] & termios.ISIG else b""
 
@@ -230,7 +248,7 @@ class Terminal:
         In a terminal in line mode the key hands over what was typed; only on an empty line is that
         end-of-file (termios(3), VEOF), so after an unfinished line it takes two.
         """
-        key: bytes = termios.tcgetattr(self._slave)[_CC][termios.VEOF]
+        key: bytes = self._modes()[_CC][termios.VEOF]
         return key if after_line or not self.line_mode else key * 2
 
     def foreground_group(self) -> int:
@@ -291,8 +309,7 @@ class Terminal:
             except BlockingIOError:
                 return filled, True
             except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
+                self._note_hangup(error)
                 return filled, True
             filled += count
             if count < _SHORT_READ:
@@ -333,8 +350,34 @@ class Terminal:
                 del self._input[: os.write(self._master, self._input)]
         except BlockingIOError:
             self._loop.add_writer(self._master, self._type)
+        except OSError as error:
+            self._note_hangup(error)
+            self._input.clear()
+            self._loop.remove_writer(self._master)
         else:
             self._loop.remove_writer(self._master)
+
+    @contextlib.contextmanager
+    def _unless_hung_up(self) -> Iterator[None]:
+        """Do something with the terminal, or nothing where it was hung up."""
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except (OSError, termios.error) as error:
+            self._note_hangup(error)
+
+    def _note_hangup(self, error: Exception) -> None:
+        """Take EIO as the end of the terminal; raise any other error.
+
+        The owner's slave has no other reason for it: no process of a background group is stopped by its own calls.
+        """
+        if error.args[0] != errno.EIO:
+            raise error
+        if not self._hung_up:
+            self._hung_up = True
+            self._loop.remove_reader(self._master)  # it stays readable, with nothing to be read
+            self._on_hangup()
 
 
 def _write_blocking(path: str, data: bytes) -> None:

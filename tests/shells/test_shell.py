@@ -268,7 +268,7 @@ def test_a_kill_whose_interrupt_never_comes_through(tmp_path: Path) -> None:
         await until(lambda: output(run) == "begun\n")
         bash = shell._bash
         assert bash is not None
-        async with bash._signaller.held():
+        async with bash._gate.held():
             killed = await shell.kill()
         assert (killed.killed, killed.state) == (True, UNRECOVERABLE)
         assert run.status is RunStatus.KILLED

@@ -1,0 +1,149 @@
+# The bash side of the protocol: what bash evaluates around the commands. How it works is said in driver.py, which
+# takes the sections below apart and fills in what stands between at signs. Each section is a script of its own; lines
+# that begin with a number sign do not reach bash. `__shelld` becomes a name that no command can know, so no command
+# can give it attributes. Names of builtins follow `\builtin`, for a command may have defined functions of their names.
+#
+# Descriptors of bash in the loop. All but the bell are copies that bash has saved in a redirection: they are
+# close-on-exec, so no program inherits them, and nothing has to be closed around a command.
+#   0 the terminal   244 texts of commands   248 reports   249 the bell   251 /dev/null
+#   246 standard error, while it is put away
+#
+# shellcheck shell=bash
+# Text is substituted before bash sees it, and `$?` after a redirected group is what is wanted:
+# shellcheck disable=SC2016,SC2034,SC2154,SC2320
+# DIRSTACK is bash's own array, indexed beyond its end; the one variable is scalar and array in turn:
+# shellcheck disable=SC2128,SC2178
+# What follows the end of a section is another script:
+# shellcheck disable=SC2317,SC2329
+
+### start: what makes a fresh bash ours
+# No history and no prompt; but PS1 is not empty, for scripts look at it. execfail: a failing `exec` ends a shell whose
+# `interactive` is 0, as it is in the loop.
+\builtin unset -v HISTFILE PROMPT_COMMAND PS0
+\builtin history -d -1 2>|/dev/null
+\builtin set +o history
+\builtin shopt -s execfail
+PS1='\[\]'
+\builtin trap -- @exit_action@ EXIT
+
+### restart: what a bash that comes back reads before `start`
+# What it sets by itself goes, and what it had comes. While it starts, its standard error is the terminal: that is where
+# bash looks for job control.
+if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
+\builtin unset -v HOME OLDPWD PATH SHELL TERM
+{ \builtin . @dump@; } >|/dev/null 2>&1
+\builtin set +t
+
+### loop: sourced, for bash's variable `interactive` is 0 then: it names neither jobs nor `exit`
+# mapfile's line gets the number 0: the command comes behind one line of the driver's, so its lines are counted from 1.
+# A LINENO that a command has made readonly cannot be set. What a command has opened at the driver's numbers is closed.
+# The redirections `0<FILE N<... 0<&N-` leave the file at N + 1, as bash's saved copy of descriptor 0. What is redirected
+# last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0 before it loses the bell.
+[[ ! -e /proc/$$/fd/246 ]] || \exec 2>&246 246>&-
+\builtin printf '@tag@\0B\0' >|@reports@
+{ DIRSTACK[999999999]=; } 2>|/dev/null
+__shelld=(@callback@ 'LINENO=0,1000000000')
+[[ ${LINENO+x} && ${LINENO@a} != *r* ]] || __shelld[1]=1000000000
+# From version 5.3 on an interactive bash says between the commands of a list which jobs have ended. The callback lists
+# them first, so that it does not say so of those that had ended before the command.
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || __shelld[0]=" \\builtin jobs >&251 2>&1;${__shelld[0]}"
+\exec 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
+\builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 0<@text@ 243<>/dev/null 0<&243- 250>|@reports@ 0<&250- 249<@bell@ 247<>@terminal@ 0<&247-
+
+### callback: what mapfile evaluates for each byte of the bell
+# mapfile appends ` INDEX BYTE`, which the last `:` takes. Unfinished text before it can have left the parser in a state
+# in which it knows no reserved words, so it begins with none. The text takes the place of `:`; where it cannot be
+# loaded, `:` is evaluated, and the report says so. The bell is closed around the command: that tells the gate that the
+# command is being executed.
+ \builtin enable . builtin eval exec jobs mapfile printf set test trap unset;
+__shelld=:;
+\builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
+\builtin eval -- "$__shelld" 249<&-;
+@report_ran@;
+\builtin test "$__shelld" || \builtin . @leave@;
+\builtin :
+
+### summary: what is said first, for `$?`
+__shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
+
+### nothing: in place of the summary, where that was made before
+\builtin :
+
+### report: of a command, of the prompt
+# No trap of the user may write into it: what DEBUG prints before the traps are listed goes to /dev/null, with the group.
+# Sizes are bounded; a path of that length is none.
+{ @first@; \builtin trap -p DEBUG ERR RETURN EXIT >&248;
+\builtin trap - DEBUG ERR RETURN; \builtin set +xv;
+\builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
+@then@; } >&251 2>&251
+
+### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
+__shelld=${DIRSTACK[*]+idle}
+
+### then_prompt: no prompt may be seen, and none of its commands runs
+__shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'
+
+### prompt_line: waits behind the loop's
+# While a file is sourced, traps on DEBUG and RETURN that were set before are hidden, so they are listed here.
+ { @summary@; \builtin trap -p DEBUG RETURN >|@reports@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>&1; \builtin . @prompt@
+
+### prompt: sourced by that line
+{ @report_prompt@; } 251<>/dev/null 248>|@reports@
+
+### leave: leaves the loop by an interrupt, of which nothing is to be seen
+{ [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|/dev/null; }
+\builtin enable kill
+\builtin kill -INT $$
+
+### status: sourced to set `$?`
+\builtin return "$1"
+
+### exit_action: the EXIT trap; a subshell that has inherited it goes no further than the first line of `exit`
+{ __shelld="$? $-"; \builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>|/dev/null; \builtin . @exit@
+
+### exit: report
+[[ ${BASHPID:-$$} == "$$" ]] || \builtin return "${__shelld%% *}"
+{
+\builtin mapfile -d '' -t -n 1 -O 1 __shelld <@scratch@
+\builtin printf '%s\n' "${__shelld[1]-}" >&248; \builtin unset -v '__shelld[1]'
+\builtin trap -p ERR >&248
+\builtin trap - ERR EXIT; \builtin set +xve
+\builtin printf '@tag@\0X\0%.64s\0%.65536s\0%.65536s\0\0' "$__shelld 0 " "${PWD-}" "${OLDPWD-}" >&248
+__shelld=${__shelld%% *}
+} 251<>/dev/null 248>|@reports@ >&251 2>&251
+
+### dump: the state of a shell that comes back
+{
+\builtin shopt -p extglob; \builtin declare -fp; \builtin declare -p; \builtin alias -p
+\builtin shopt -p; \builtin set +o; \builtin trap -p; \builtin umask -p
+[[ ${1-} == --on-exit || $# == 0 ]] ||
+{ \builtin printf 'set --'; \builtin printf ' %q' "$@"; }
+} >|@dump@ 2>|/dev/null
+
+### on_exit: what the user's own EXIT trap does, in a subshell
+\builtin trap '' INT
+if [[ ${1-} == --on-exit ]]; then
+\builtin printf '@tag@\0U\0' 248>|@reports@ >&248
+( \builtin trap - INT EXIT; \builtin . @status@ "$__shelld"
+\builtin eval -- "$2"; \builtin exit "$__shelld" )
+__shelld=$?; fi
+\builtin printf '@tag@\0Y\0%s\0' "$__shelld" 248>|@reports@ >&248
+
+### again: the same process executes bash anew
+# The environment travels in the dump alone, so that no variable is too large for execve(2).
+\builtin trap - INT
+{ [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|@terminal@; }
+\builtin exec -c -a "$0" @shell@ --noprofile --noediting --rcfile @restart@ -i <@boot@
+
+### trap: a `trap` that keeps the driver's EXIT trap in front of one that the command sets
+# shellcheck disable=SC2064  # it is what `trap -p` has said, and quoted
+trap() { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
+\builtin trap -p EXIT >|@scratch@; \builtin mapfile -d '' -t -n 1 __shelld <@scratch@;
+\builtin eval "__shelld=(${__shelld[0]-})";
+[[ ${__shelld[2]-} == @exit_action@* ]] ||
+\builtin trap -- @exit_action@"${__shelld[2]+ --on-exit ${__shelld[2]@Q}}" EXIT;
+\builtin unset -v __shelld; }; \builtin return "$1"; }
+
+### repair: gives a shell its builtins back
+# In POSIX mode `unset` is found before a function of that name (bash(1), POSIX mode, item 24).
+ { POSIXLY_CORRECT=1; \unset -f @builtins@ enable; \unset -v POSIXLY_CORRECT; \enable @builtins@; \builtin trap - DEBUG; } 2>|/dev/null
