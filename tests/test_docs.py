@@ -17,6 +17,7 @@ import tomli
 from starlette.routing import Route
 
 from shelld_py import errors
+from shelld_py.bash import protocol
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
 from shelld_py.errors import ShelldError
@@ -122,6 +123,7 @@ def test_every_error_code_is_in_the_api_reference() -> None:
 
 def test_the_state_diagram_is_made_from_the_table() -> None:
     assert f"```mermaid\n{diagram()}\n```" in _read("docs/architecture.md")
+    assert f"```mermaid\n{protocol.diagram()}\n```" in _read("docs/architecture.md")
 
 
 def test_every_file_says_in_its_first_line_what_it_is_for() -> None:

@@ -189,12 +189,12 @@ def _parse_traps(listing: str) -> dict[str, str]:
         begin = end = place + len(_TRAP)
         while (end := listing.find("'", end)) >= 0 and listing.startswith(_QUOTE_IN_QUOTES, end):
             end += len(_QUOTE_IN_QUOTES)
-        if end < 0:
-            break
-        name = listing[end + 1 : end + _LONGEST_NAME].partition("\n")[0].strip()
+        name = listing[end + 1 : end + _LONGEST_NAME].partition("\n")[0].strip() if end >= 0 else ""
         if name in _STATE_TRAPS:
             traps[name] = listing[begin:end].replace(_QUOTE_IN_QUOTES, "'")
-        place = listing.find(_TRAP, end)
+            begin = end
+        # Else one that was cut short: the next one may begin within what looks like its action.
+        place = listing.find(_TRAP, begin)
     return traps
 
 
