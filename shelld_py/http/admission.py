@@ -107,7 +107,7 @@ class Admission:
         admitted = Admitted(receive, self._limit)
         self._admitted.add(admitted)
         declared = header(scope, b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > self._limit:
+        if declared and declared.isdigit() and int(declared) > self._limit:
             self.release(admitted)
             raise too_large(self._limit)
         return admitted

@@ -81,16 +81,30 @@ class Exchange(RequestResponseCycle):
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next part of the body. Raises `BodyTimeout` where none comes."""
-        if self.more_body and not self.message_event.is_set() and not self.response_complete:
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            await self._something_came()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = self.body, bytearray()
+        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    async def _something_came(self) -> None:
+        event = self.message_event
+        if self.more_body and not event.is_set():
             timer = asyncio.get_running_loop().call_later(self.body_timeout, self._body_is_overdue)
             try:
-                message = await super().receive()
+                await event.wait()
             finally:
                 timer.cancel()
             if self.overdue:
                 raise BodyTimeout(f"Nothing of the body came for {self.body_timeout:g}s (server.body_timeout).")
-            return message
-        return await super().receive()
+        else:
+            await event.wait()
+        event.clear()
 
     def _body_is_overdue(self) -> None:
         self.overdue = True
@@ -211,7 +225,10 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         if not self._in_trailers:
-            super().on_header(name, value)
+            name = name.lower()
+            self.headers.append((name, value))
+            if name == b"expect":
+                self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         """Serve the request, unless it makes an offer: it comes once more."""

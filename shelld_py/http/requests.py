@@ -95,7 +95,8 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header called `name` (lower case), or None."""
-    return header_fields(scope).get(name)
+    fields: dict[bytes, bytes] = scope.get("fields") or header_fields(scope)
+    return fields.get(name)
 
 
 def requested_form(scope: Scope, default: Form) -> Form:
