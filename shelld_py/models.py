@@ -197,7 +197,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has used: its processes together, as sampled while it ran and at its end."""
+    """What a run has used: its processes together, as sampled, or as the kernel has counted for their cgroup."""
 
     cpu_seconds: float
     peak_memory_mb: float

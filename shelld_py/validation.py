@@ -29,7 +29,7 @@ _LARGEST_TOLD: Final = 2**53
 """Bounds above this are there to keep numbers finite; nobody needs to be told of them."""
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What is wrong with a member."""
 
     UNKNOWN = auto()
@@ -41,7 +41,7 @@ class Kind(Enum):
 class Fault:
     """The first thing that is wrong: the `name` of a member, and what it must be, as the rest of a sentence."""
 
-    kind: Kind
+    kind: FaultKind
     name: str
     reason: str = ""
 
@@ -58,7 +58,7 @@ def converted(given: Mapping[str, object], model: type[_Model]) -> _Model | Faul
     except msgspec.ValidationError:
         return _fault(given, model)
     except RecursionError:
-        return Fault(Kind.WRONG, next(iter(given)), "is nested too deeply")
+        return Fault(FaultKind.WRONG, next(iter(given)), "is nested too deeply")
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -100,16 +100,16 @@ def _fault(given: Mapping[str, object], model: type[msgspec.Struct]) -> Fault:
     members = {field.encode_name: field for field in info.fields}
     annotations = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
     if info.forbid_unknown_fields and (unknown := [name for name in given if name not in members]):
-        return Fault(Kind.UNKNOWN, unknown[0])
+        return Fault(FaultKind.UNKNOWN, unknown[0])
     for name, field in members.items():
         if name not in given:
             if field.required:
-                return Fault(Kind.MISSING, name, f"must be {described(field.type)}")
+                return Fault(FaultKind.MISSING, name, f"must be {described(field.type)}")
             continue
         try:
             msgspec.convert(given[name], annotations[name])
         except msgspec.ValidationError:
-            return Fault(Kind.WRONG, name, _reason(field.type, given[name]))
+            return Fault(FaultKind.WRONG, name, _reason(field.type, given[name]))
     raise AssertionError(f"nothing is wrong with {model.__name__}")
 
 

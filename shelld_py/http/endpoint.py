@@ -74,7 +74,7 @@ class Body:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Success:
     """What a success carries: for each media type, the type that msgspec makes a schema from."""
 
     meaning: str
@@ -136,7 +136,7 @@ class Endpoint:
     tag: Tag
     summary: str
     handler: Callable[[Call[Any, Any]], Awaitable[object]]
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, Success]
     description: str = ""
     query: type[Query] | None = None
     """What may stand in the query string; without it, the query string is not looked at."""
@@ -187,7 +187,7 @@ def unknown_path(path: str, known: Iterable[str]) -> NotFound:
     return NotFound(f"There is no path {path}. Do you mean {names[near[0]]}?", nearest=names[near[0]])
 
 
-def ok(meaning: str, model: Any, *, text: Any = None, headers: tuple[Header, ...] = ()) -> dict[int, Answer]:
+def ok(meaning: str, model: Any, *, text: Any = None, headers: tuple[Header, ...] = ()) -> dict[int, Success]:
     """Return an answer that is JSON; also a `text` of that type, where there is one."""
     content = {JSON: model} if text is None else {TEXT: text, JSON: model}
-    return {HTTPStatus.OK: Answer(meaning=meaning, content=content, headers=headers)}
+    return {HTTPStatus.OK: Success(meaning=meaning, content=content, headers=headers)}

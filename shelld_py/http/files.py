@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from shelld_py import errors
 from shelld_py.errors import InvalidRequest
 from shelld_py.files import CHANGE, OPERATIONS, PLACE, ByteRange, ChangeRequest, ChangeResult, FileOperation, RawFile
-from shelld_py.http.endpoint import BYTES, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Query
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -146,7 +146,7 @@ ENDPOINTS: Final = (
             Header(name="If-None-Match", meaning="The ETag of what is known already."),
         ),
         answers={
-            HTTPStatus.OK: Answer(
+            HTTPStatus.OK: Success(
                 meaning="All of them.",
                 content={BYTES: bytes},
                 headers=(
@@ -155,8 +155,8 @@ ENDPOINTS: Final = (
                     Header(name="ETag", meaning="The hash of the content, where the file is not too large."),
                 ),
             ),
-            HTTPStatus.NOT_MODIFIED: Answer(meaning="It is what is known already.", content={}),
-            HTTPStatus.PARTIAL_CONTENT: Answer(
+            HTTPStatus.NOT_MODIFIED: Success(meaning="It is what is known already.", content={}),
+            HTTPStatus.PARTIAL_CONTENT: Success(
                 meaning="A range of them.",
                 content={BYTES: bytes},
                 headers=(Header(name="Content-Range", meaning="Which bytes, and of how many.", always=True),),

@@ -29,7 +29,7 @@ from shelld_py.errors import (
     ShuttingDown,
 )
 from shelld_py.http.answers import PROBLEM_TYPE
-from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Endpoint, Header
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Endpoint, Header, Success
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
 from shelld_py.version import __version__
 
@@ -168,7 +168,7 @@ class _Writer:
             content[BYTES] = {"schema": {"description": body.raw}}
         return {"required": body.required, "content": content}
 
-    def _answer(self, answer: Answer) -> Document:
+    def _answer(self, answer: Success) -> Document:
         content = {kind: {"schema": self._content(kind, model)} for kind, model in answer.content.items()}
         return {"description": answer.meaning, "headers": self._headers(answer.headers), "content": content}
 

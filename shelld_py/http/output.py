@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, text_type
-from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Call, Header
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Success
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
 from shelld_py.models import DurationText, OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
@@ -52,7 +52,7 @@ OUTPUT: Final[dict[str, Any]] = {
     "query": OutputQuery,
     "headers": (Header(name="Last-Event-ID", meaning="Stands in for `cursor`.", type=_Count),),
     "answers": {
-        200: Answer(
+        200: Success(
             meaning="The output, or events until the run has ended.",
             content={TEXT: str, BYTES: bytes, JSON: OutputPart, EVENTS: str},
             headers=(

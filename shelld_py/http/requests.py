@@ -20,7 +20,7 @@ from shelld_py.bash.command import check_encodable
 from shelld_py.errors import InvalidRequest, JsonWithoutContentType
 from shelld_py.models import WAIT_FOR_REPLY, DurationText, Request, RunRequest, StdinOffset, StdinRequest
 from shelld_py.units import parse_duration
-from shelld_py.validation import Fault, Kind, converted, nearest, shown
+from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _Model = TypeVar("_Model", bound=Request)
@@ -162,7 +162,7 @@ def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
     for name, value in request.query_params.multi_items() if request.scope["query_string"] else ():
         kind = kinds.get(name)
         if kind is None:
-            raise _refusal(Fault(Kind.UNKNOWN, name), model, "parameter")
+            raise _refusal(Fault(FaultKind.UNKNOWN, name), model, "parameter")
         if kind is tuple:
             fields[name] = (*fields.get(name, ()), value)  # type: ignore[misc]
         elif kind is int and _NUMBER.fullmatch(value):
@@ -199,9 +199,9 @@ def as_model(given: Mapping[str, object], model: type[_Struct], noun: str) -> _S
 
 def _refusal(fault: Fault, model: type[msgspec.Struct], noun: str) -> InvalidRequest:
     """Return the error for a member that is wrong; `noun` is what members are called there."""
-    if fault.kind is Kind.MISSING:
+    if fault.kind is FaultKind.MISSING:
         return InvalidRequest(f"The {noun} {fault.name} is missing: it {fault.reason}.")
-    if fault.kind is Kind.WRONG:
+    if fault.kind is FaultKind.WRONG:
         return InvalidRequest(f"{fault.name} {fault.reason}.")
     names = model.__struct_fields__
     near = nearest(fault.name, names)

@@ -16,7 +16,7 @@ from shelld_py import errors
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
 from shelld_py.http.answers import run_response
-from shelld_py.http.endpoint import JSON, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, Cursor, OutputQuery, output_response
 from shelld_py.http.requests import LARGEST, Form, Query, StdinQuery, duration_field, signal_number, stdin_request
 from shelld_py.models import (
@@ -143,7 +143,7 @@ async def _wait(call: Call[WaitQuery, None]) -> Response:
         reached = await _reached_condition(call, entry, timeout)
         return await _result_response(call, entry, query, reached)
     if entry.run:
-        await _wait_for_news(entry.run, query.stream, query.cursor, timeout)
+        await _wait_for_output(entry.run, query.stream, query.cursor, timeout)
     return await _result_response(call, entry, query)
 
 
@@ -222,7 +222,7 @@ async def _result_response(
     return await run_response(result, computer.store.log_reader(entry), choice, as_text=False)
 
 
-async def _wait_for_news(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:
+async def _wait_for_output(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:
     """Wait until `run` has ended, or, where there is a cursor, until there is output past it."""
     try:
         async with asyncio.timeout(timeout):
@@ -348,7 +348,7 @@ ENDPOINTS: Final = (
         query=WaitQuery,
         answers={
             **ok("The run has ended: its result.", WaitResult),
-            HTTPStatus.ACCEPTED: Answer(
+            HTTPStatus.ACCEPTED: Success(
                 meaning="It is still running.", content={JSON: WaitResult}, headers=STILL_RUNNING
             ),
         },

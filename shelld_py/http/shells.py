@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from shelld_py import errors
 from shelld_py.errors import RunIdConflict, RunNotFound
 from shelld_py.http.answers import result_of_events, run_response
-from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
@@ -251,12 +251,12 @@ _RUN: Final[dict[str, Any]] = {
         read=run_request,
     ),
     "answers": {
-        HTTPStatus.OK: Answer(
+        HTTPStatus.OK: Success(
             meaning="The output of the run, or its result, or events; whatever its exit code.",
             content={TEXT: str, BYTES: bytes, JSON: RunResult, EVENTS: str},
             headers=_RUN_HEADERS,
         ),
-        HTTPStatus.ACCEPTED: Answer(
+        HTTPStatus.ACCEPTED: Success(
             meaning="The wait ended before the command did: it is still running, and nothing is lost.",
             content={TEXT: str, BYTES: bytes, JSON: RunResult},
             headers=(*_RUN_HEADERS, *STILL_RUNNING),
@@ -376,7 +376,7 @@ ENDPOINTS: Final = (
         handler=_open_session,
         summary="Open a session",
         body=Body(model=StartupRequest),
-        answers={HTTPStatus.CREATED: Answer(meaning="The session.", content={JSON: SessionReference})},
+        answers={HTTPStatus.CREATED: Success(meaning="The session.", content={JSON: SessionReference})},
         errors=(errors.TooManySessions, *_START_REFUSED),
     ),
     Endpoint(

@@ -12,7 +12,7 @@ from shelld_py import errors
 from shelld_py.errors import ShelldError
 from shelld_py.files import EDIT, READ, SEARCH
 from shelld_py.http.answers import json_response
-from shelld_py.http.endpoint import JSON, TEXT, Answer, Body, Call, Endpoint, Header, Tag, ok
+from shelld_py.http.endpoint import JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, duration_field, header, json_object
 from shelld_py.models import DurationText
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess, adapter_of, failure, perform
@@ -63,7 +63,7 @@ async def _call_tool(call: Call[CallQuery, dict[str, Any]]) -> object:
 
     toolbox, name = call.services.toolbox, call.request.path_params["name"]
     timeout = call.query.timeout or (header(call.request.scope, b"x-command-timeout") or b"").decode("latin-1")
-    context = CallContext(patience=duration_field("timeout", timeout) if timeout else None)
+    context = CallContext(longest_wait=duration_field("timeout", timeout) if timeout else None)
     outcome = await toolbox.call(name, call.body, context)
     if call.query.full:
         return CallAnswer(
@@ -93,7 +93,7 @@ async def _event(call: Call[Query, EventRequest]) -> object:
         return json_response(EventFailure(request_failed=told), error.status)
 
 
-_WHATEVER_A_TOOL_MEETS: Final = (
+_TOOL_REFUSALS: Final = (
     *EDIT,
     *READ,
     *SEARCH,
@@ -136,7 +136,7 @@ ENDPOINTS: Final = (
         query=CallQuery,
         body=Body(model=dict[str, Any], example={"command": "echo hello"}, read=_arguments),
         answers={
-            HTTPStatus.OK: Answer(
+            HTTPStatus.OK: Success(
                 meaning="What it has given, also while its command is still running: the result, or all of it.",
                 content={JSON: dict[str, Any], TEXT: str},
                 headers=(
@@ -146,7 +146,7 @@ ENDPOINTS: Final = (
                 ),
             )
         },
-        errors=(errors.ToolNotFound, *_WHATEVER_A_TOOL_MEETS),
+        errors=(errors.ToolNotFound, *_TOOL_REFUSALS),
     ),
     Endpoint(
         method="POST",
@@ -159,7 +159,7 @@ ENDPOINTS: Final = (
             model=EventRequest, required=True, example={"event_type": "execute_command", "data": {"command": "ls"}}
         ),
         answers=ok("What the tool has given.", EventSuccess),
-        errors=_WHATEVER_A_TOOL_MEETS,
+        errors=_TOOL_REFUSALS,
         failure=EventFailure,
     ),
 )

@@ -32,7 +32,7 @@ from shelld_py.errors import ShelldError, ToolNotFound
 from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.shapes import Shape, listed
 from shelld_py.tools.texts import seconds_text, with_footer
-from shelld_py.tools.tool import CallContext, Outcome, Progress
+from shelld_py.tools.tool import CallContext, Progress, ToolResult
 from shelld_py.version import __version__
 
 _INSTRUCTIONS: Final = (
@@ -95,7 +95,7 @@ class _Tools:
         self._toolbox = toolbox
         self._logger = logger
         self._listing = ListToolsResult.model_validate(listed(Shape.MCP))
-        self._interrupted: set[asyncio.Task[Outcome]] = set()
+        self._interrupted: set[asyncio.Task[ToolResult]] = set()
         """Calls that were cancelled and that still interrupt their command: the next call finds the shell ready."""
         self.input_schemas = {tool.name: tool.input_schema for tool in self._listing.tools}
 
@@ -110,7 +110,7 @@ class _Tools:
         except ToolNotFound as error:
             raise MCPError(INVALID_PARAMS, error.detail, {"code": error.code, **error.extra}) from None
         settings = CallContext(
-            patience=self._computer.settings.timeout.mcp,
+            longest_wait=self._computer.settings.timeout.mcp,
             interrupt_on_cancel=True,
             on_progress=_reporter(context) if context.meta and "progress_token" in context.meta else None,
         )
@@ -138,14 +138,14 @@ class _Tools:
         if self._interrupted:
             await asyncio.wait(set(self._interrupted))
 
-    def _settled(self, call: "asyncio.Task[Outcome]") -> None:
+    def _settled(self, call: "asyncio.Task[ToolResult]") -> None:
         """Take note of the end of a call that nobody waits for any more."""
         self._interrupted.discard(call)
         if not call.cancelled():
             call.exception()
 
 
-def _result(outcome: Outcome) -> CallToolResult:
+def _result(outcome: ToolResult) -> CallToolResult:
     run = {"shelld-py/run": {"run_id": outcome.run_id, "running": outcome.running}} if outcome.run_id else None
     return CallToolResult(
         content=[TextContent(text=_printable(outcome.text))],

@@ -6,11 +6,11 @@ from typing import Final
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, ToolNotFound
 from shelld_py.models import RunResult
-from shelld_py.tools import commands, editor, jobs, main_shell, models
+from shelld_py.tools import commands, data, editor, jobs, main_shell
 from shelld_py.tools.files import FILE_TOOLS
 from shelld_py.tools.schemas import Schema, arguments_schema
-from shelld_py.tools.tool import Call, CallContext, Hints, MainShellView, Outcome, Tool
-from shelld_py.validation import Fault, Kind, converted, nearest, shown
+from shelld_py.tools.tool import CallContext, Hints, MainShellView, Tool, ToolCall, ToolResult
+from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 
 _READS: Final = Hints(read_only=True, idempotent=True)
 _RUNS: Final = Hints(destructive=True, open_world=True)
@@ -26,8 +26,8 @@ TOOLS: Final = (
             "kept for the next command: no variables, no directory. Processes put in the background with & go on, "
             "and their pids are returned. A command that takes too long goes on, too: the answer says how to wait."
         ),
-        arguments=models.RunShellCommand,
-        result=models.RunShellCommandResult,
+        arguments=data.RunShellCommand,
+        result=data.RunShellCommandResult,
         hints=_RUNS,
         handler=commands.run_shell_command,
     ),
@@ -38,8 +38,8 @@ TOOLS: Final = (
             "Open a bash that keeps its state (variables, directory, functions) from one execute_command to the next. "
             "Close it with close_session."
         ),
-        arguments=models.NoArguments,
-        result=models.SessionResult,
+        arguments=data.NoArguments,
+        result=data.SessionResult,
         hints=_ADDS,
         handler=commands.open_session,
     ),
@@ -47,8 +47,8 @@ TOOLS: Final = (
         name="close_session",
         title="Close a session",
         description="Close a session. Everything that it started and that still runs is killed.",
-        arguments=models.CloseSession,
-        result=models.SessionResult,
+        arguments=data.CloseSession,
+        result=data.SessionResult,
         hints=_CHANGES,
         handler=commands.close_session,
     ),
@@ -59,8 +59,8 @@ TOOLS: Final = (
             "Run a command in a session and return its output and exit code; the session keeps its state for the next "
             "one. Without session_id the command has a fresh shell of its own."
         ),
-        arguments=models.ExecuteCommand,
-        result=models.ExecuteCommandResult,
+        arguments=data.ExecuteCommand,
+        result=data.ExecuteCommandResult,
         hints=_RUNS,
         handler=commands.execute_command,
     ),
@@ -68,8 +68,8 @@ TOOLS: Final = (
         name="shell_metadata",
         title="Describe the machine",
         description="Tell the operating system, the shell and the directory to work in.",
-        arguments=models.NoArguments,
-        result=models.ShellMetadataResult,
+        arguments=data.NoArguments,
+        result=data.ShellMetadataResult,
         hints=_READS,
         handler=commands.shell_metadata,
     ),
@@ -80,7 +80,7 @@ TOOLS: Final = (
             "Run one command in a shell of its own, wait for its end, and return all that is known of it. Use "
             "shell_start for what takes long, such as servers and builds."
         ),
-        arguments=models.ShellExec,
+        arguments=data.ShellExec,
         result=RunResult,
         hints=_RUNS,
         handler=commands.shell_exec,
@@ -92,8 +92,8 @@ TOOLS: Final = (
             "Start a command in a shell of its own and return at once with its shell_id. Ask after it with "
             "shell_status, shell_read and shell_wait, type into it with shell_write, end it with shell_close."
         ),
-        arguments=models.ShellStart,
-        result=models.ShellStartResult,
+        arguments=data.ShellStart,
+        result=data.ShellStartResult,
         hints=_RUNS,
         handler=jobs.shell_start,
     ),
@@ -101,8 +101,8 @@ TOOLS: Final = (
         name="shell_status",
         title="Ask after a command",
         description="Tell whether a started command still runs, waits for input, or how it ended. Does not wait.",
-        arguments=models.ShellById,
-        result=models.ShellStatusResult,
+        arguments=data.ShellById,
+        result=data.ShellStatusResult,
         hints=_READS,
         handler=jobs.shell_status,
     ),
@@ -113,8 +113,8 @@ TOOLS: Final = (
             "Read the output of a started command from a cursor on, without waiting. The answer has the cursor for "
             "the next read. A line that is not finished yet comes when it is, or when the command waits for input."
         ),
-        arguments=models.ShellRead,
-        result=models.ShellReadResult,
+        arguments=data.ShellRead,
+        result=data.ShellReadResult,
         hints=_READS,
         handler=jobs.shell_read,
     ),
@@ -122,8 +122,8 @@ TOOLS: Final = (
         name="shell_write",
         title="Type into a command",
         description="Type text into the terminal of a started command that is still running.",
-        arguments=models.ShellWrite,
-        result=models.ShellWriteResult,
+        arguments=data.ShellWrite,
+        result=data.ShellWriteResult,
         hints=_RUNS,
         handler=jobs.shell_write,
     ),
@@ -134,8 +134,8 @@ TOOLS: Final = (
             "Wait until a started command has ended or waits for input, or with from_cursor until there is new "
             "output, and return the output. After the timeout it returns all the same; the command goes on."
         ),
-        arguments=models.ShellWait,
-        result=models.ShellWaitResult,
+        arguments=data.ShellWait,
+        result=data.ShellWaitResult,
         hints=_READS,
         handler=jobs.shell_wait,
     ),
@@ -143,8 +143,8 @@ TOOLS: Final = (
         name="shell_close",
         title="Close a command",
         description="Kill a started command if it still runs, and forget it with its output.",
-        arguments=models.ShellById,
-        result=models.ShellCloseResult,
+        arguments=data.ShellById,
+        result=data.ShellCloseResult,
         hints=_CHANGES,
         handler=jobs.shell_close,
     ),
@@ -157,8 +157,8 @@ TOOLS: Final = (
             "is stdout and stderr as on a terminal. A command that outlives the wait goes on: the answer says so. "
             "Then bash_input types into it or waits on. With restart, a fresh bash is started."
         ),
-        arguments=models.Bash,
-        result=models.BashResult,
+        arguments=data.BashArguments,
+        result=data.BashResult,
         hints=_RUNS,
         handler=main_shell.bash,
     ),
@@ -169,8 +169,8 @@ TOOLS: Final = (
             "Type into the command that bash has left running, wait until it has ended or asks again, and return its "
             "new output. With an empty text it only waits and returns the new output."
         ),
-        arguments=models.BashInput,
-        result=models.BashResult,
+        arguments=data.BashInput,
+        result=data.BashResult,
         hints=_RUNS,
         handler=main_shell.bash_input,
     ),
@@ -207,7 +207,7 @@ class Toolbox:
             raise ToolNotFound(f"There is no tool {shown(name)}.{hint}", nearest=near)
         return tool
 
-    async def call(self, name: str, arguments: Mapping[str, object], context: CallContext | None = None) -> Outcome:
+    async def call(self, name: str, arguments: Mapping[str, object], context: CallContext | None = None) -> ToolResult:
         """Call a tool. Arguments that are null count as left out.
 
         Raises `ToolNotFound`, `InvalidRequest` for wrong arguments, and what the tool raises.
@@ -217,7 +217,7 @@ class Toolbox:
         wanted = converted(given, tool.arguments)
         if isinstance(wanted, Fault):
             raise _wrong_arguments(tool, wanted)
-        call = Call(computer=self._computer, view=self._view, context=context or CallContext())
+        call = ToolCall(computer=self._computer, view=self._view, context=context or CallContext())
         return await tool.handler(wanted, call)
 
 
@@ -225,13 +225,13 @@ def _wrong_arguments(tool: Tool, fault: Fault) -> InvalidRequest:
     """Return the error for arguments that are not what `tool` takes: which one, and what would be right."""
     members: dict[str, Schema] = arguments_schema(tool.arguments)["properties"]
     name = fault.name
-    if fault.kind is Kind.UNKNOWN:
+    if fault.kind is FaultKind.UNKNOWN:
         near = nearest(name, members)
         hint = f" Do you mean {near!r}?" if near else ""
         names = f" It takes: {', '.join(members)}." if members else " It takes none."
         return InvalidRequest(f"{tool.name} has no argument {shown(name)}.{hint}{names}", argument=name)
     right = _described(members[name])
-    if fault.kind is Kind.MISSING:
+    if fault.kind is FaultKind.MISSING:
         return InvalidRequest(f"{tool.name} needs the argument {name!r}: {right}.", argument=name)
     return InvalidRequest(f"{tool.name}: {name} {fault.reason}. It is {right}.", argument=name)
 

@@ -28,7 +28,7 @@ from shelld_py.files import (
 from shelld_py.models import Request
 from shelld_py.tools.files import change_parts, lines_part, listing_text
 from shelld_py.tools.texts import numbered_lines, with_footer
-from shelld_py.tools.tool import Call, Outcome
+from shelld_py.tools.tool import ToolCall, ToolResult
 
 _LEVELS: Final = 2
 _SNIPPET_LINES: Final = 40
@@ -79,9 +79,9 @@ class EditorResult(msgspec.Struct, frozen=True, kw_only=True):
     diff: str | None
 
 
-async def str_replace_based_edit_tool(arguments: Editor, call: Call) -> Outcome:
+async def str_replace_based_edit_tool(arguments: Editor, call: ToolCall) -> ToolResult:
     """Do what the editor is asked for."""
-    commands: dict[EditorCommand, Callable[[Editor, Call], Awaitable[Outcome]]] = {
+    commands: dict[EditorCommand, Callable[[Editor, ToolCall], Awaitable[ToolResult]]] = {
         EditorCommand.VIEW: _view,
         EditorCommand.CREATE: _create,
         EditorCommand.STR_REPLACE: _str_replace,
@@ -90,7 +90,7 @@ async def str_replace_based_edit_tool(arguments: Editor, call: Call) -> Outcome:
     return await commands[arguments.command](arguments, call)
 
 
-async def _view(arguments: Editor, call: Call) -> Outcome:
+async def _view(arguments: Editor, call: ToolCall) -> ToolResult:
     if arguments.view_range is None:
         try:
             listing = await call.computer.files.perform(ViewRequest(path=arguments.path, depth=_LEVELS))
@@ -99,14 +99,14 @@ async def _view(arguments: Editor, call: Call) -> Outcome:
         else:
             text = listing_text(listing)
             result = EditorResult(command=arguments.command, path=listing.path, output=text, etag=None, diff=None)
-            return Outcome(result=result, text=text)
+            return ToolResult(result=result, text=text)
     read = await call.computer.files.perform(ReadRequest(path=arguments.path, view_range=arguments.view_range))
     numbered = numbered_lines(read.content, read.view_range[0])
     result = EditorResult(command=arguments.command, path=read.path, output=numbered, etag=read.etag, diff=None)
-    return Outcome(result=result, text=with_footer(numbered, read.path, lines_part(read)))
+    return ToolResult(result=result, text=with_footer(numbered, read.path, lines_part(read)))
 
 
-async def _create(arguments: Editor, call: Call) -> Outcome:
+async def _create(arguments: Editor, call: ToolCall) -> ToolResult:
     content = _needed(arguments, "file_text")
     try:
         result = await call.computer.files.perform(CreateRequest(path=arguments.path, content=content))
@@ -115,7 +115,7 @@ async def _create(arguments: Editor, call: Call) -> Outcome:
     return await _changed(arguments, call, result, snippet=False)
 
 
-async def _str_replace(arguments: Editor, call: Call) -> Outcome:
+async def _str_replace(arguments: Editor, call: ToolCall) -> ToolResult:
     request = ReplaceRequest(
         path=arguments.path,
         old_string=_needed(arguments, "old_str"),
@@ -131,7 +131,7 @@ async def _str_replace(arguments: Editor, call: Call) -> Outcome:
     return await _changed(arguments, call, result, snippet=True)
 
 
-async def _insert(arguments: Editor, call: Call) -> Outcome:
+async def _insert(arguments: Editor, call: ToolCall) -> ToolResult:
     if arguments.insert_line is None:
         raise _missing(arguments, "insert_line")
     text = _needed(arguments, "insert_text")
@@ -139,16 +139,16 @@ async def _insert(arguments: Editor, call: Call) -> Outcome:
     return await _changed(arguments, call, await call.computer.files.perform(request), snippet=True)
 
 
-async def _changed(arguments: Editor, call: Call, changed: ChangeResult, *, snippet: bool) -> Outcome:
+async def _changed(arguments: Editor, call: ToolCall, changed: ChangeResult, *, snippet: bool) -> ToolResult:
     """Return the outcome of a change, with the lines around it as they are now."""
     lines = await _snippet(call, changed) if snippet else ""
     result = EditorResult(
         command=arguments.command, path=changed.path, output=lines, etag=changed.etag, diff=changed.diff
     )
-    return Outcome(result=result, text=with_footer(lines, *change_parts(changed)))
+    return ToolResult(result=result, text=with_footer(lines, *change_parts(changed)))
 
 
-async def _snippet(call: Call, changed: ChangeResult) -> str:
+async def _snippet(call: ToolCall, changed: ChangeResult) -> str:
     """Return the lines of the first change, numbered. Something else may have changed the file again: then none."""
     hunk = _HUNK.search(changed.diff)
     if hunk is None:

@@ -23,7 +23,7 @@ from shelld_py.files import (
     ViewResult,
 )
 from shelld_py.tools.texts import counted, with_footer
-from shelld_py.tools.tool import Call, Hints, Outcome, Tool
+from shelld_py.tools.tool import Hints, Tool, ToolCall, ToolResult
 
 _HINTS: Final = {
     Effect.READS: Hints(read_only=True, idempotent=True),
@@ -33,11 +33,11 @@ _HINTS: Final = {
 }
 
 
-async def perform(arguments: FileRequest[Any], call: Call) -> Outcome:
+async def perform(arguments: FileRequest[Any], call: ToolCall) -> ToolResult:
     """Do an operation."""
     result: msgspec.Struct = await call.computer.files.perform(arguments)
     text = next(text for kind, text in _TEXTS.items() if isinstance(result, kind))
-    return Outcome(result=result, text=text(result))
+    return ToolResult(result=result, text=text(result))
 
 
 FILE_TOOLS: Final = tuple(

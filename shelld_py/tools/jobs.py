@@ -9,7 +9,8 @@ from shelld_py.output.reading import Reading
 from shelld_py.shells.news import read_run
 from shelld_py.shells.run import Run
 from shelld_py.shells.store import Entry
-from shelld_py.tools.models import (
+from shelld_py.tools.commands import longest_wait, needed_command, projection, shown, start_run, wait_for_run
+from shelld_py.tools.data import (
     DEFAULT_PIECE,
     ShellById,
     ShellCloseResult,
@@ -23,12 +24,11 @@ from shelld_py.tools.models import (
     ShellWrite,
     ShellWriteResult,
 )
-from shelld_py.tools.running import needed_command, patience, shown, start_run, wait_for_run
 from shelld_py.tools.texts import counted, ending_parts, job_advice, numbers, output_text, seconds_text, with_footer
-from shelld_py.tools.tool import Call, Outcome
+from shelld_py.tools.tool import ToolCall, ToolResult
 
 
-async def shell_start(arguments: ShellStart, call: Call) -> Outcome:
+async def shell_start(arguments: ShellStart, call: ToolCall) -> ToolResult:
     """Start a command."""
     command = Command(
         text=needed_command(arguments.command),
@@ -40,7 +40,7 @@ async def shell_start(arguments: ShellStart, call: Call) -> Outcome:
     run = await start_run(call, call.computer.shells.one_shot(command, None))
     entry = call.computer.store.entry(run.run_id)
     if arguments.inline_wait:
-        await run.wait(patience(call, arguments.inline_wait), for_input=True)
+        await run.wait(longest_wait(call, arguments.inline_wait), for_input=True)
     if run.running:
         call.computer.store.publish(run, call.computer.state_of(run.session_id))
     reading = await _read(call, entry, 0)
@@ -48,30 +48,16 @@ async def shell_start(arguments: ShellStart, call: Call) -> Outcome:
     return _about(call, entry, result, result.output, reading.next_cursor, f"shell_id {run.run_id}")
 
 
-async def shell_status(arguments: ShellById, call: Call) -> Outcome:
+async def shell_status(arguments: ShellById, call: ToolCall) -> ToolResult:
     """Tell how a command stands."""
     entry = call.computer.store.entry(arguments.shell_id)
     known = _result(call, entry)
-    result = ShellStatusResult(
-        shell_id=known.run_id,
-        command=known.command,
-        description=known.description,
-        status=known.status,
-        cause=known.cause,
-        exit_code=known.exit_code,
-        signal=known.signal,
-        error=known.error,
-        awaiting_input=known.awaiting_input,
-        duration=known.duration,
-        cursor=known.cursor,
-        working_directory=known.working_directory,
-        background_pids=known.background_pids,
-    )
+    result = projection(ShellStatusResult, known, shell_id=known.run_id)
     left = f"left in the background: pid {numbers(known.background_pids)}" if known.background_pids else ""
     return _about(call, entry, result, "", None, f"{counted(known.cursor, 'byte')} of output", left)
 
 
-async def shell_read(arguments: ShellRead, call: Call) -> Outcome:
+async def shell_read(arguments: ShellRead, call: ToolCall) -> ToolResult:
     """Read output from a cursor on, without waiting."""
     entry = call.computer.store.entry(arguments.shell_id)
     reading = await _read(call, entry, arguments.from_cursor, stream=arguments.stream, limit=arguments.limit)
@@ -86,10 +72,10 @@ async def shell_read(arguments: ShellRead, call: Call) -> Outcome:
     return _about(call, entry, result, result.output, result.next_cursor, *_reading_parts(result))
 
 
-async def shell_wait(arguments: ShellWait, call: Call) -> Outcome:
+async def shell_wait(arguments: ShellWait, call: ToolCall) -> ToolResult:
     """Wait for the end, or for output past a cursor; a command that waits for input is not waited for."""
     entry = call.computer.store.entry(arguments.shell_id)
-    timeout = patience(call, arguments.timeout)
+    timeout = longest_wait(call, arguments.timeout)
     if arguments.from_cursor is None:
         if entry.run:
             await wait_for_run(call, entry.run, timeout, started_here=False)
@@ -99,23 +85,20 @@ async def shell_wait(arguments: ShellWait, call: Call) -> Outcome:
         reading = await _read(call, entry, arguments.from_cursor, wait=timeout)
         known = _result(call, entry)
         output, stderr, next_cursor, dropped = _text(reading), "", reading.next_cursor, reading.dropped
-    result = ShellWaitResult(
+    result = projection(
+        ShellWaitResult,
+        known,
         shell_id=entry.run_id,
         output=output,
         stderr=stderr,
         next_cursor=next_cursor,
-        status=known.status,
         eof=_at_end(call, entry, Stream.STDOUT, next_cursor),
         dropped=dropped,
-        exit_code=known.exit_code,
-        signal=known.signal,
-        awaiting_input=known.awaiting_input,
-        error=known.error,
     )
     return _about(call, entry, result, output_text(output, stderr), next_cursor, *_reading_parts(result))
 
 
-async def shell_write(arguments: ShellWrite, call: Call) -> Outcome:
+async def shell_write(arguments: ShellWrite, call: ToolCall) -> ToolResult:
     """Type into a running command."""
     entry = call.computer.store.entry(arguments.shell_id)
     run = _running(entry)
@@ -126,17 +109,17 @@ async def shell_write(arguments: ShellWrite, call: Call) -> Outcome:
     return _about(call, entry, result, "", cursor, f"{counted(len(text), 'byte')} typed")
 
 
-async def shell_close(arguments: ShellById, call: Call) -> Outcome:
+async def shell_close(arguments: ShellById, call: ToolCall) -> ToolResult:
     """Kill a command if it runs, and forget its output."""
     entry = call.computer.store.entry(arguments.shell_id)
     done = await call.computer.close_run(entry)
     result = ShellCloseResult(shell_id=arguments.shell_id, killed=done.killed)
     said = "killed and closed" if done.killed else "closed; it had ended"
-    return Outcome(result=result, text=with_footer("", f"shell_id {arguments.shell_id} is {said}"))
+    return ToolResult(result=result, text=with_footer("", f"shell_id {arguments.shell_id} is {said}"))
 
 
 async def _read(
-    call: Call,
+    call: ToolCall,
     entry: Entry,
     cursor: int,
     *,
@@ -156,7 +139,7 @@ def _running(entry: Entry) -> Run:
     return entry.run
 
 
-def _result(call: Call, entry: Entry) -> RunResult:
+def _result(call: ToolCall, entry: Entry) -> RunResult:
     return call.computer.store.result(entry, call.computer.state_of(entry.session_id))
 
 
@@ -165,7 +148,7 @@ def _text(reading: Reading) -> str:
     return reading.data
 
 
-def _at_end(call: Call, entry: Entry, stream: Stream, cursor: int) -> bool:
+def _at_end(call: ToolCall, entry: Entry, stream: Stream, cursor: int) -> bool:
     log = call.computer.store.log(entry, stream)
     ended = entry.run is None or not entry.run.running
     return ended and (log is None or cursor >= log.size)
@@ -177,10 +160,12 @@ def _reading_parts(result: ShellReadResult) -> list[str]:
     return [dropped, f"more: shell_read from_cursor {result.next_cursor}" if more else ""]
 
 
-def _about(call: Call, entry: Entry, result: msgspec.Struct, body: str, cursor: int | None, *parts: str) -> Outcome:
+def _about(
+    call: ToolCall, entry: Entry, result: msgspec.Struct, body: str, cursor: int | None, *parts: str
+) -> ToolResult:
     """Return the outcome of a call about a command: `body`, and how the command stands."""
     known = _result(call, entry)
     running = known.status is RunStatus.RUNNING
     advice = job_advice(entry.run_id, cursor, awaiting_input=known.awaiting_input) if running else None
     text = with_footer(body, *ending_parts(known), seconds_text(known.duration), *parts, advice)
-    return Outcome(result=result, text=text, run_id=entry.run_id, running=running)
+    return ToolResult(result=result, text=text, run_id=entry.run_id, running=running)

@@ -11,19 +11,19 @@ from shelld_py.shells.news import start_of_last_line
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.store import Entry
-from shelld_py.tools.models import DEFAULT_PIECE, Bash, BashInput, BashResult
-from shelld_py.tools.running import failed, needed_command, patience, shown, wait_for_run
+from shelld_py.tools.commands import failed, longest_wait, needed_command, projection, shown, wait_for_run
+from shelld_py.tools.data import DEFAULT_PIECE, BashArguments, BashInput, BashResult
 from shelld_py.tools.texts import bash_advice, ending_parts, run_text, seconds_text, with_footer
-from shelld_py.tools.tool import Call, Outcome
+from shelld_py.tools.tool import ToolCall, ToolResult
 
-_PATIENCE: Final = 45.0
+_WAIT: Final = 45.0
 """Seconds that a call waits unless it says otherwise: clients often give up after sixty."""
-_ANSWER_PATIENCE: Final = 10.0
+_ANSWER_WAIT: Final = 10.0
 _TOLD_OF_COMMAND: Final = 80
 _RESTART: Final = 'bash {"restart": true} starts a fresh one'
 
 
-async def bash(arguments: Bash, call: Call) -> Outcome:
+async def bash(arguments: BashArguments, call: ToolCall) -> ToolResult:
     """Run a command in the main shell, which is started when it is first needed; or start a fresh one."""
     if arguments.command is None and not arguments.restart:
         raise InvalidRequest("bash needs the argument 'command', or 'restart': true.", argument="command")
@@ -35,7 +35,7 @@ async def bash(arguments: Bash, call: Call) -> Outcome:
     run = _submit(shell, command)
     entry = call.computer.store.entry(run.run_id)
     call.view.run_id, call.view.cursor = run.run_id, 0
-    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, _PATIENCE))
+    await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, _WAIT))
     cursor = _seen_after(run)
     result = await shown(call, entry)
     if result.status is RunStatus.RUNNING:
@@ -52,7 +52,7 @@ async def bash(arguments: Bash, call: Call) -> Outcome:
     return _outcome(result, result.stdout or "", text, restarted=arguments.restart)
 
 
-async def bash_input(arguments: BashInput, call: Call) -> Outcome:
+async def bash_input(arguments: BashInput, call: ToolCall) -> ToolResult:
     """Type into the command that runs in the main shell, wait, and give what it has written since it was last seen."""
     run = call.computer.main.run
     if run is None:
@@ -63,18 +63,18 @@ async def bash_input(arguments: BashInput, call: Call) -> Outcome:
     if arguments.text:
         text = input_bytes(arguments.text)
         await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
-    default = _ANSWER_PATIENCE if arguments.text else _PATIENCE
+    default = _ANSWER_WAIT if arguments.text else _WAIT
     entry = call.computer.store.entry(run.run_id)
-    await wait_for_run(call, run, _patience(call, arguments.timeout_ms, default), started_here=False)
-    return await _news(call, entry)
+    await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, default), started_here=False)
+    return await _new_output(call, entry)
 
 
-async def _started(call: Call, *, restart: bool) -> Shell:
+async def _started(call: ToolCall, *, restart: bool) -> Shell:
     """Return the main shell, started if need be; with `restart`, a fresh one. A call that is cancelled ends neither."""
     return await asyncio.shield(call.computer.carry_through(_start(call, restart=restart)))
 
 
-async def _start(call: Call, *, restart: bool) -> Shell:
+async def _start(call: ToolCall, *, restart: bool) -> Shell:
     computer = call.computer
     async with call.view.starting:
         if computer.main.state is ShellState.AVAILABLE:
@@ -106,7 +106,7 @@ def _submit(shell: Shell, command: str) -> Run:
         raise ShellUnrecoverable(f"{error.detail} {_RESTART}.", **error.extra) from None
 
 
-def _earlier_ending(call: Call) -> str:
+def _earlier_ending(call: ToolCall) -> str:
     """Return what is to be told of a command that has ended since it was last seen; it counts as told then."""
     view = call.view
     entry = call.computer.store.find(view.run_id) if view.run_id else None
@@ -117,7 +117,7 @@ def _earlier_ending(call: Call) -> str:
     return f"the command before has ended: {', '.join(ending_parts(result))}; {read_on}"
 
 
-async def _rest(call: Call, *, typed: bool) -> Outcome:
+async def _rest(call: ToolCall, *, typed: bool) -> ToolResult:
     """Return the rest of a command that has ended since it was last seen."""
     view = call.view
     entry = call.computer.store.find(view.run_id) if view.run_id else None
@@ -125,10 +125,10 @@ async def _rest(call: Call, *, typed: bool) -> Outcome:
         raise NoRunningCommand(
             "No command is running in this shell: bash runs one.", state=call.computer.main.state.value
         )
-    return await _news(call, entry, "the command had ended, nothing was typed" if typed else "")
+    return await _new_output(call, entry, "the command had ended, nothing was typed" if typed else "")
 
 
-async def _news(call: Call, entry: Entry, note: str = "") -> Outcome:
+async def _new_output(call: ToolCall, entry: Entry, note: str = "") -> ToolResult:
     """Return what a command has written since it was last seen, and remember that it is seen now."""
     computer, view = call.computer, call.view
     log = computer.store.log(entry, Stream.STDOUT)
@@ -166,13 +166,13 @@ def _seen_after(run: Run) -> int:
     return log.size if run.awaiting_input else start_of_last_line(log)
 
 
-def _patience(call: Call, milliseconds: int | None, default: float) -> float:
+def _longest_wait(call: ToolCall, milliseconds: int | None, default: float) -> float:
     if milliseconds is not None:
-        return patience(call, milliseconds / 1000)
-    return patience(call, min(default, call.computer.settings.timeout.command))
+        return longest_wait(call, milliseconds / 1000)
+    return longest_wait(call, min(default, call.computer.settings.timeout.command))
 
 
-def _restarted(shell: Shell) -> Outcome:
+def _restarted(shell: Shell) -> ToolResult:
     result = BashResult(
         output="",
         exit_code=None,
@@ -185,23 +185,12 @@ def _restarted(shell: Shell) -> Outcome:
         run_id=None,
         restarted=True,
     )
-    return Outcome(result=result, text=with_footer("", "a fresh shell is ready", shell.working_directory))
+    return ToolResult(result=result, text=with_footer("", "a fresh shell is ready", shell.working_directory))
 
 
-def _outcome(result: RunResult, output: str, text: str, *, restarted: bool = False) -> Outcome:
-    return Outcome(
-        result=BashResult(
-            output=output,
-            exit_code=result.exit_code,
-            signal=result.signal,
-            status=result.status,
-            awaiting_input=result.awaiting_input,
-            error=result.error,
-            working_directory=result.working_directory,
-            duration=result.duration,
-            run_id=result.run_id,
-            restarted=restarted,
-        ),
+def _outcome(result: RunResult, output: str, text: str, *, restarted: bool = False) -> ToolResult:
+    return ToolResult(
+        result=projection(BashResult, result, output=output, restarted=restarted),
         text=text,
         run_id=result.run_id,
         running=result.status is RunStatus.RUNNING,

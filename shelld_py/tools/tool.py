@@ -43,14 +43,14 @@ class Progress:
 class CallContext:
     """How the caller of a tool wants it to behave while a command runs; durations in seconds.
 
-    `patience` is how long a call waits for a command at most, whatever its arguments say: then it answers with
+    `longest_wait` is how long a call waits for a command at most, whatever its arguments say: then it answers with
     the output so far and the id by which to go on. None leaves it to the settings. With `interrupt_on_cancel`,
     cancelling the task of the call ends the command it waits for and keeps the shell; without it, the command
     goes on. `on_progress` is called while the command runs: at the latest every `progress_interval`, sooner where
     there is new output, but never within `progress_pace` of the start or of the call before.
     """
 
-    patience: float | None = None
+    longest_wait: float | None = None
     interrupt_on_cancel: bool = False
     on_progress: Callable[[Progress], Awaitable[None]] | None = None
     progress_interval: float = 5.0
@@ -68,7 +68,7 @@ class MainShellView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ToolCall:
     """What a handler has to work with."""
 
     computer: Computer
@@ -77,7 +77,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ToolResult:
     """What a call gives. `run_id` names the run that it was about, `running` says that it has not ended.
 
     `is_error` is about the tool, not about the exit code: the command was killed or lost before it was done.
@@ -100,4 +100,4 @@ class Tool:
     arguments: type[Request]
     result: type[msgspec.Struct]
     hints: Hints
-    handler: Callable[[Any, Call], Awaitable[Outcome]]
+    handler: Callable[[Any, ToolCall], Awaitable[ToolResult]]

@@ -194,7 +194,7 @@ def test_patience_hands_over_to_a_run(tmp_path: Path) -> None:
     """Whatever the arguments want; shell_wait then goes on, as patiently."""
 
     async def test(_: Computer, toolbox: Toolbox) -> None:
-        context = CallContext(patience=0.1)
+        context = CallContext(longest_wait=0.1)
         outcome = await toolbox.call("shell_exec", {"command": "sleep 0.5; echo done", "timeout": 50}, context)
         assert outcome.running
         again = await toolbox.call("shell_wait", {"shell_id": outcome.run_id, "timeout": 50}, context)
@@ -211,7 +211,7 @@ def test_many_first_calls_of_bash_start_one_shell(tmp_path: Path) -> None:
     async def test(computer: Computer, toolbox: Toolbox) -> None:
         calls = [toolbox.call("bash", {"command": "sleep 0.2; echo $$"}) for _ in range(4)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert sorted(type(answer).__name__ for answer in answers) == ["Outcome"] + 3 * ["ShellBusy"]
+        assert sorted(type(answer).__name__ for answer in answers) == 3 * ["ShellBusy"] + ["ToolResult"]
         assert computer.main.state is ShellState.READY
 
     with_toolbox(tmp_path, test)

@@ -45,14 +45,14 @@ class Client:
         self._daemon = daemon
         self.socket = socketio.AsyncClient(reconnection=False)
         self.told: list[tuple[str, dict[str, Any]]] = []
-        self._news = asyncio.Event()
+        self._new_output = asyncio.Event()
         for name in TOLD:
             self.socket.on(name, self._listener(name))
 
     def _listener(self, name: str) -> Callable[[dict[str, Any]], None]:
         def listen(data: dict[str, Any]) -> None:
             self.told.append((name, data))
-            self._news.set()
+            self._new_output.set()
 
         return listen
 
@@ -72,8 +72,8 @@ class Client:
             for name, data in self.told:
                 if data["request_id"] == request_id and name != "request_queued":
                     return name, data
-            self._news.clear()
-            await self._news.wait()
+            self._new_output.clear()
+            await self._new_output.wait()
 
 
 def talk(daemon: RunningDaemon, test: Callable[[Client], Awaitable[None]], **connection: Any) -> None:

@@ -11,7 +11,9 @@ from msgspec import Meta
 
 from shelld_py.models import Cause, Request, RunStatus, Stream, Streams
 
-Command = Annotated[str, Meta(min_length=1, description="The command line, as bash takes it; it may have many lines.")]
+CommandLine = Annotated[
+    str, Meta(min_length=1, description="The command line, as bash takes it; it may have many lines.")
+]
 Description = Annotated[
     str | None, Meta(description="What the command is for, in a few words; shown in listings and logs.")
 ]
@@ -19,7 +21,7 @@ Directory = Annotated[str | None, Meta(description="Where to run it: a directory
 Environment = Annotated[dict[str, str], Meta(description="Variables for the command.")]
 Seconds = Annotated[float, Meta(ge=0)]
 ShellId = Annotated[str, Meta(description="The shell_id that shell_start, or a command still running, has given.")]
-Cursor = Annotated[int, Meta(ge=0)]
+Offset = Annotated[int, Meta(ge=0)]
 
 DEFAULT_PIECE: Final = 100_000
 """Bytes of output that one read gives, unless it asks for less or more."""
@@ -32,7 +34,7 @@ class NoArguments(Request, frozen=True, kw_only=True):
 class RunShellCommand(Request, frozen=True, kw_only=True):
     """A command for a fresh shell."""
 
-    command: Command
+    command: CommandLine
     description: Description = None
     directory: Directory = None
 
@@ -46,7 +48,7 @@ class CloseSession(Request, frozen=True, kw_only=True):
 class ExecuteCommand(Request, frozen=True, kw_only=True):
     """A command for a session, or for a shell of its own."""
 
-    command: Command
+    command: CommandLine
     session_id: Annotated[
         str | None, Meta(description="The session to run it in; without one, it runs in a fresh shell of its own.")
     ] = None
@@ -55,7 +57,7 @@ class ExecuteCommand(Request, frozen=True, kw_only=True):
 class ShellExec(Request, frozen=True, kw_only=True):
     """A command to be run to its end in a shell of its own."""
 
-    command: Command
+    command: CommandLine
     description: Description = None
     directory: Directory = None
     environment: Environment = msgspec.field(default_factory=dict)
@@ -69,14 +71,14 @@ class ShellExec(Request, frozen=True, kw_only=True):
         Seconds | None, Meta(description="Seconds to wait for the end; the command goes on after that.")
     ] = None
     max_output: Annotated[
-        Cursor | None, Meta(description="Characters of each stream to return, 0 for all; the middle is left out.")
+        Offset | None, Meta(description="Characters of each stream to return, 0 for all; the middle is left out.")
     ] = None
 
 
 class ShellStart(Request, frozen=True, kw_only=True):
     """A command to be started in a shell of its own."""
 
-    command: Command
+    command: CommandLine
     description: Description = None
     directory: Directory = None
     environment: Environment = msgspec.field(default_factory=dict)
@@ -95,7 +97,7 @@ class ShellRead(Request, frozen=True, kw_only=True):
     """Which part of an output is wanted."""
 
     shell_id: ShellId
-    from_cursor: Annotated[Cursor, Meta(description="Where to read on: the cursor given last; 0 is the beginning.")]
+    from_cursor: Annotated[Offset, Meta(description="Where to read on: the cursor given last; 0 is the beginning.")]
     stream: Annotated[Stream, Meta(description="stderr is empty unless the command keeps it apart.")] = Stream.STDOUT
     limit: Annotated[Annotated[int, Meta(ge=1)], Meta(description="Bytes to read, about.")] = DEFAULT_PIECE
 
@@ -113,12 +115,12 @@ class ShellWait(Request, frozen=True, kw_only=True):
 
     shell_id: ShellId
     from_cursor: Annotated[
-        Cursor | None, Meta(description="Return as soon as there is output past this cursor; without it, at the end.")
+        Offset | None, Meta(description="Return as soon as there is output past this cursor; without it, at the end.")
     ] = None
     timeout: Annotated[Seconds, Meta(description="Seconds to wait at most.")] = 30.0
 
 
-class Bash(Request, frozen=True, kw_only=True):
+class BashArguments(Request, frozen=True, kw_only=True):
     """A command for the main shell, or its restart."""
 
     command: Annotated[str | None, Meta(description="The command line; it may have many lines.")] = None

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from shelld_py.http.endpoint import JSON, TEXT, Answer, Call, Endpoint, Tag, ok
+from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, header
 from shelld_py.metadata import Metadata
 from shelld_py.models import Health, ShutdownAnswer
@@ -101,7 +101,7 @@ ENDPOINTS: Final = (
         handler=_root,
         summary="What this is, and where it is described",
         answers={
-            HTTPStatus.OK: Answer(meaning="A few lines.", content={TEXT: str, JSON: About, HTML: str}),
+            HTTPStatus.OK: Success(meaning="A few lines.", content={TEXT: str, JSON: About, HTML: str}),
         },
         text=_about_text,
         public=True,
@@ -112,7 +112,7 @@ ENDPOINTS: Final = (
         tag=Tag.DAEMON,
         handler=_reference,
         summary="This description for people; touches nothing",
-        answers={HTTPStatus.OK: Answer(meaning="A page that needs nothing from elsewhere.", content={HTML: str})},
+        answers={HTTPStatus.OK: Success(meaning="A page that needs nothing from elsewhere.", content={HTML: str})},
         public=True,
     ),
     Endpoint(
