@@ -24,8 +24,10 @@ from shelld_py.errors import ShelldError
 from shelld_py.http.app import Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
+from shelld_py.http.output import OUTPUT
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
+from shelld_py.models import Cause, OutputPart, RunStatus, Usage, WaitResult
 from shelld_py.shells.states import diagram
 from tests.daemons import RunningDaemon
 
@@ -45,6 +47,22 @@ _VOLATILE = [
 
 def _read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _table(document: str, heading: str, first: str) -> list[list[str]]:
+    """Return the cells of the rows of the table below a heading whose first column is called `first`."""
+    part = _read(document).partition(f"\n{heading}\n")[2]
+    table = re.search(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", part, re.MULTILINE)
+    assert table, f"{document}: no such table below {heading}"
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
+
+
+def _says(cell: str, default: str) -> bool:
+    return f"`{default}`" in cell or "(../config.example.toml)" in cell
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
 
 
 def application(directory: Path) -> Application:
@@ -101,11 +119,14 @@ def test_the_configuration_of_the_container_image_can_be_loaded(tmp_path: Path) 
     assert settings.server.data_directory
 
 
-@pytest.mark.parametrize(("section", "key"), SETTINGS)
-def test_every_setting_is_explained(section: str, key: str) -> None:
-    text = _read("docs/configuration.md")
-    part = text.partition(f"\n## `[{section}]`\n")[2].partition("\n## ")[0]
-    assert f"\n| `{key}` |" in part
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_table_of_a_section_has_its_settings_and_their_defaults(section: str) -> None:
+    """And nothing else; a default is written as the example configuration writes it, or leads there."""
+    rows = _table("docs/configuration.md", f"## `[{section}]`", "key")
+    assert sorted(row[0] for row in rows) == sorted(f"`{key}`" for of, key in SETTINGS if of == section)
+    example = _read("config.example.toml").partition(f"\n[{section}]\n")[2].partition("\n[")[0]
+    defaults = dict(re.findall(r"^(\w+) = (.+)$", example, re.MULTILINE))
+    assert [row for row in rows if not _says(row[1], defaults.get(row[0].strip("`"), "cat"))] == []
 
 
 def test_every_endpoint_is_in_the_readme_and_in_the_api_reference(tmp_path: Path) -> None:
@@ -115,10 +136,31 @@ def test_every_endpoint_is_in_the_readme_and_in_the_api_reference(tmp_path: Path
     assert [route for route in routes if route not in reference] == []
 
 
-def test_every_error_code_is_in_the_api_reference() -> None:
-    rows = {f"| `{kind.code}` | {kind.status} |" for kind in _errors()}
-    reference = _read("docs/api.md")
-    assert sorted(row for row in rows if row not in reference) == []
+def test_the_table_of_errors_is_that_of_the_code() -> None:
+    """Every error with its code and status, and no other."""
+    rows = _table("docs/api.md", "## Error codes", "code")
+    assert sorted(row[:2] for row in rows) == sorted([f"`{kind.code}`", str(kind.status)] for kind in _errors())
+
+
+def test_the_table_of_the_run_result_has_its_members() -> None:
+    """And no other; the parts of `usage` stand in its row."""
+    rows = {name: row for row in _table("docs/api.md", "### The run result", "member") for name in _quoted(row[0])}
+    assert sorted(rows) == sorted(WaitResult.__struct_fields__)
+    assert set(Usage.__struct_fields__) <= set(_quoted(rows["usage"][1]))
+
+
+def test_the_table_of_an_output_answer_has_its_members() -> None:
+    """With the headers that stand for them in a text answer."""
+    rows = _table("docs/api.md", "### `GET /runs/{run_id}/output`", "member")
+    assert [row[0] for row in rows] == [f"`{name}`" for name in OutputPart.__struct_fields__]
+    declared = {header.name for answer in OUTPUT["answers"].values() for header in answer.headers}
+    assert {name for row in rows for name in _quoted(row[1])} == declared
+
+
+def test_the_table_of_endings_has_every_cause_and_status() -> None:
+    rows = _table("docs/api.md", "## How a run ends", "`status`")
+    assert {name for row in rows for name in _quoted(row[0])} == {status.value for status in RunStatus}
+    assert {name for row in rows for name in _quoted(row[1])} == {cause.value for cause in Cause}
 
 
 def test_the_state_diagram_is_made_from_the_table() -> None:
