@@ -133,11 +133,13 @@ class Endpoint:
 
     method: str
     path: str
+    name: str
+    """What a program calls it: the `operationId`."""
     tag: Tag
     summary: str
+    description: str
     handler: Callable[[Call[Any, Any]], Awaitable[object]]
     answers: Mapping[int, Success]
-    description: str = ""
     query: type[Query] | None = None
     """What may stand in the query string; without it, the query string is not looked at."""
     headers: tuple[Header, ...] = ()

@@ -117,13 +117,18 @@ async def _perform(call: Call[Query, Any]) -> object:
     return await call.computer.files.perform(call.body)
 
 
+_NAMES: Final = {"view": "view_directory", "search": "search_files", "find": "find_files"}
+
+
 def _declared(operation: FileOperation) -> Endpoint:
     return Endpoint(
         method="POST",
         path=f"/files/{operation.name}",
+        name=_NAMES.get(operation.name, f"{operation.name}_file"),
         tag=Tag.FILES,
         handler=_perform,
         summary=operation.summary,
+        description=operation.description,
         query=Query,
         body=Body(model=operation.request, required=True, example=operation.example),
         answers=ok("What was found or done.", operation.result),
@@ -136,9 +141,14 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/files/raw",
+        name="read_raw_file",
         handler=_read_raw,
         tag=Tag.FILES,
         summary="The bytes of a file",
+        description=(
+            "Whatever they are: neither extension, size nor encoding matters. Ranges and validators are those of "
+            "RFC 9110."
+        ),
         query=RawFileQuery,
         headers=(
             Header(name="Range", meaning="One range of bytes, such as `bytes=0-99`.", type=_Range),
@@ -167,9 +177,11 @@ ENDPOINTS: Final = (
     Endpoint(
         method="PUT",
         path="/files/raw",
+        name="write_raw_file",
         handler=_write_raw,
         tag=Tag.FILES,
         summary="Make or replace a file with the bytes of the body",
+        description="Missing parent directories are made, and the change can be undone.",
         query=RawFileQuery,
         headers=(
             Header(name="If-Match", meaning="The etag that the file must have; `*` for any file."),

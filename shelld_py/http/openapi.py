@@ -5,7 +5,7 @@ and the document made, when it is first asked for. It knows what endpoints decla
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -29,7 +29,8 @@ from shelld_py.errors import (
     ShuttingDown,
 )
 from shelld_py.http.answers import PROBLEM_TYPE
-from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Endpoint, Header, Success
+from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Endpoint, Header, Success, Tag
+from shelld_py.http.requests import Form
 from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
 from shelld_py.version import __version__
 
@@ -44,6 +45,15 @@ _POST_HEADER: Final = Header(
     meaning="The same key with the same request is not done again.",
     type=Annotated[str, msgspec.Meta(max_length=255)],
 )
+_LICENSE: Final = {"name": "No license has been given", "identifier": "NOASSERTION"}
+_TAGS: Final[Mapping[Tag, str]] = {
+    Tag.MAIN: "The one shell that is always there, at the root: its commands share variables, directory and terminal.",
+    Tag.SESSIONS: "More shells like it, each with an id of its own.",
+    Tag.RUNS: "Commands, while they run and after: results, output by cursor, input, waiting, killing.",
+    Tag.FILES: "Files below the allowed directories, with changes that can be undone.",
+    Tag.TOOLS: "What the model of an agent may call, described for it.",
+    Tag.DAEMON: "The daemon itself: health, end, and what describes it.",
+}
 _DESCRIPTION: Final = """\
 A persistent bash in a pseudo-terminal, commands whose output is read by cursor, sessions, and file operations that
 can be undone.
@@ -87,6 +97,8 @@ class _Writer:
             "enum": list(meanings),
             "description": "\n".join(f"- `{code}`: {meaning}" for code, meaning in meanings.items()),
         }
+        for name in self._request_schemas():
+            self._components[name] = _without_defaults(self._components[name])
         self._shared: dict[str, Any] = {}
 
     def document(self) -> Document:
@@ -94,13 +106,12 @@ class _Writer:
         paths: dict[str, Any] = {}
         for endpoint in self._endpoints:
             paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = self._operation(endpoint)
-        tags = dict.fromkeys(endpoint.tag.value for endpoint in self._endpoints)
         return {
             "openapi": "3.1.0",
-            "info": {"title": "shelld-py", "version": __version__, "description": _DESCRIPTION},
+            "info": {"title": "shelld-py", "version": __version__, "description": _DESCRIPTION, "license": _LICENSE},
             "servers": [{"url": "/"}],
             "security": [{"ShellKey": []}, {"Bearer": []}],
-            "tags": [{"name": tag} for tag in tags],
+            "tags": [{"name": tag.value, "description": meaning} for tag, meaning in _TAGS.items()],
             "paths": paths,
             "components": {
                 "schemas": dict(sorted(self._components.items())),
@@ -119,20 +130,30 @@ class _Writer:
             },
         }
 
+    def _request_schemas(self) -> set[str]:
+        """Return the names of all schemas that a body is made of."""
+        found: set[str] = set()
+        bodies = [endpoint.body for endpoint in self._endpoints if endpoint.body]
+        waiting = [self._schema(body.model) for body in bodies if body.model]
+        while waiting:
+            names = set(_references(waiting.pop())) - found
+            found |= names
+            waiting += [self._components[name] for name in names]
+        return found
+
     def _operation(self, endpoint: Endpoint) -> Document:
         described: Document = {
-            "operationId": _operation_id(endpoint),
+            "operationId": endpoint.name,
             "tags": [endpoint.tag.value],
             "summary": endpoint.summary,
+            "description": endpoint.description,
         }
-        if endpoint.description:
-            described["description"] = endpoint.description
         if parameters := self._parameters(endpoint):
             described["parameters"] = parameters
         if endpoint.body:
             described["requestBody"] = self._body(endpoint.body)
         described["responses"] = {
-            **{str(int(status)): self._answer(answer) for status, answer in endpoint.answers.items()},
+            **{str(int(status)): self._answer(answer, endpoint.default) for status, answer in endpoint.answers.items()},
             **self._refusals(endpoint),
         }
         if endpoint.public:
@@ -168,8 +189,11 @@ class _Writer:
             content[BYTES] = {"schema": {"description": body.raw}}
         return {"required": body.required, "content": content}
 
-    def _answer(self, answer: Success) -> Document:
-        content = {kind: {"schema": self._content(kind, model)} for kind, model in answer.content.items()}
+    def _answer(self, answer: Success, default: Form) -> Document:
+        """Describe an answer, its default form first: generators of clients take the first."""
+        first = TEXT if default is Form.TEXT else JSON
+        kinds = sorted(answer.content.items(), key=lambda item: item[0] != first)
+        content = {kind: {"schema": self._content(kind, model)} for kind, model in kinds}
         return {"description": answer.meaning, "headers": self._headers(answer.headers), "content": content}
 
     def _content(self, media_type: str, kind: Any) -> Document:
@@ -213,7 +237,7 @@ class _Writer:
         return found
 
     def _refusal(self, status: int, codes: Iterable[str], failure: Any = None) -> Document:
-        members = {"status": {"const": status}, "code": {"enum": [*codes]}}
+        members = {"status": {"type": "integer", "enum": [status]}, "code": {"type": "string", "enum": [*codes]}}
         schema = {"allOf": [self._schema(Problem), {"properties": members}]}
         return {
             "description": f"{HTTPStatus(status).phrase}: " + ", ".join(f"`{code}`" for code in codes) + ".",
@@ -234,7 +258,7 @@ def _event(name: str, data: Document) -> Document:
     return {
         "type": "object",
         "properties": {
-            "event": {"const": name},
+            "event": {"type": "string", "enum": [name]},
             "id": {"type": "string", "pattern": r"^\d+$"},
             "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data},
         },
@@ -245,13 +269,16 @@ def _event(name: str, data: Document) -> Document:
 def _portable(schema: Any) -> Any:
     """Return a schema that more tools understand.
 
-    So many items of one type are a list of them, without `prefixItems`; an enumeration of texts says that it is one.
+    So many items of one type are a list of them, without `prefixItems`; a constant is an enumeration of one, and an
+    enumeration of texts says that it is one.
     """
     if isinstance(schema, list):
         return [_portable(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     schema = {name: _portable(part) for name, part in schema.items()}
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const")]
     items = schema.get("prefixItems")
     if isinstance(items, list) and all(item == items[0] for item in items):
         del schema["prefixItems"]
@@ -259,6 +286,30 @@ def _portable(schema: Any) -> Any:
     if isinstance(values := schema.get("enum"), list) and all(isinstance(value, str) for value in values):
         schema["type"] = "string"
     return schema
+
+
+def _without_defaults(schema: Document) -> Document:
+    """Return the schema of an object whose members tell their defaults in words.
+
+    Generators take a member with a default for one that is always there, which it is in no request.
+    """
+    members = {}
+    for name, given in schema.get("properties", {}).items():
+        member = {key: value for key, value in given.items() if key != "default"}
+        default = given.get("default")
+        if default not in (None, {}, [], ""):
+            told = f"{member.get('description', '')} Default: `{msgspec.json.encode(default).decode()}`."
+            member["description"] = told.strip()
+        members[name] = member
+    return {**schema, "properties": members} if members else schema
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the names of the schemas that a schema refers to."""
+    for part in schema if isinstance(schema, list) else schema.values() if isinstance(schema, dict) else ():
+        yield from _references(part)
+    if isinstance(schema, dict) and isinstance(name := schema.get("$ref"), str):
+        yield name.removeprefix(_SCHEMAS)
 
 
 def _types(endpoint: Endpoint) -> Iterable[Any]:
@@ -304,7 +355,3 @@ def _without_null(schema: Document) -> Document:
     if not kinds:
         return rest
     return {**kinds[0], **rest} if len(kinds) == 1 else {"anyOf": kinds, **rest}
-
-
-def _operation_id(endpoint: Endpoint) -> str:
-    return "_".join([endpoint.method.lower(), *re.findall(r"\w+", endpoint.path)])

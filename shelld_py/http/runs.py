@@ -305,18 +305,25 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/runs",
+        name="list_runs",
         tag=Tag.RUNS,
         handler=_list_runs,
         summary="All runs that are kept, newest first",
+        description=(
+            "Of all shells, also of those that have ended; a daemon with a data directory knows those of the daemon "
+            "before it."
+        ),
         query=RunsQuery,
         answers=ok("The results, without output.", tuple[RunResult, ...]),
     ),
     Endpoint(
         method="GET",
         path="/runs/{run_id}",
+        name="get_run",
         tag=Tag.RUNS,
         handler=_get_run,
         summary="A run, with its output",
+        description="Without waiting: a run that is going on has the status `running`.",
         query=ResultQuery,
         answers=ok("The result as it stands.", RunResult),
         errors=(errors.RunNotFound,),
@@ -324,27 +331,36 @@ ENDPOINTS: Final = (
     Endpoint(
         method="DELETE",
         path="/runs/{run_id}",
+        name="delete_run",
         tag=Tag.RUNS,
         handler=_delete,
         summary="Kill a run where it is going on, and remove its files",
+        description="Its id is free for another run then.",
         answers=ok("The run that was removed.", RunReference),
         errors=(errors.RunNotFound,),
     ),
     Endpoint(
         method="GET",
         path="/runs/{run_id}/output",
+        name="read_run_output",
         tag=Tag.RUNS,
         handler=_output,
         summary="The output of a run, from a cursor on",
+        description=(
+            "A cursor is a byte offset; the texts of successive reads, each from `next_cursor` of the one before, "
+            "join to the whole."
+        ),
         errors=(errors.RunNotFound,),
         **OUTPUT,
     ),
     Endpoint(
         method="GET",
         path="/runs/{run_id}/wait",
+        name="wait_for_run",
         tag=Tag.RUNS,
         handler=_wait,
         summary="Wait for the end of a run, for output, or for another condition",
+        description="Each `until` is one condition; the first that comes true ends the wait and is told as `reached`.",
         query=WaitQuery,
         answers={
             **ok("The run has ended: its result.", WaitResult),
@@ -357,18 +373,24 @@ ENDPOINTS: Final = (
     Endpoint(
         method="POST",
         path="/runs/{run_id}/stdin",
+        name="write_run_stdin",
         tag=Tag.RUNS,
         handler=_stdin,
         summary="Type into the terminal of a run",
+        description="As for the shell of the run, but refused where another run has taken its place.",
         errors=(errors.RunNotFound, errors.SessionNotFound, *STDIN_REFUSED),
         **STDIN,
     ),
     Endpoint(
         method="POST",
         path="/runs/{run_id}/kill",
+        name="kill_run",
         tag=Tag.RUNS,
         handler=_kill,
         summary="End a run, or send it one signal",
+        description=(
+            "One that has ended is left as it is; with `all`, what it has left in the background is killed, too."
+        ),
         query=RunKillQuery,
         answers=ok("What it has done.", KillResult),
         errors=(errors.RunNotFound, errors.SessionNotFound),

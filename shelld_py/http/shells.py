@@ -271,14 +271,20 @@ _STATE: Final[dict[str, Any]] = {
 
 def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[Endpoint, ...]:
     """Return what can be done with the shell below `prefix`; `refusals` are for there being none."""
-    whose = "the main shell" if tag is Tag.MAIN else "the session"
-    about: dict[str, Any] = {"tag": tag, "default": Form.TEXT if tag is Tag.MAIN else Form.JSON}
+    main = tag is Tag.MAIN
+    whose = "the main shell" if main else "the session"
+    about: dict[str, Any] = {"tag": tag, "default": Form.TEXT if main else Form.JSON}
     return (
         Endpoint(
             method="POST",
             path=f"{prefix}/run",
+            name="run" if main else "run_in_session",
             handler=_run,
             summary=f"Run a command in {whose}",
+            description=(
+                "Waits for the end of the command, up to `timeout`; the command goes on after that. The raw body "
+                "is the command, or a JSON object holds it with its options."
+            ),
             errors=(*refusals, *_SHELL_ENDED, errors.ShellBusy, *_RUN_REFUSED),
             **_RUN,
             **about,
@@ -286,8 +292,10 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="GET",
             path=f"{prefix}/status",
+            name="get_status" if main else "get_session_status",
             handler=_status,
             summary=f"The state of {whose}",
+            description=("The state alone as text; in JSON also the running command with its resources."),
             answers=ok("The state.", Status, text=ShellState),
             errors=refusals,
             **about,
@@ -295,8 +303,10 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="GET",
             path=f"{prefix}/output",
+            name="read_output" if main else "read_session_output",
             handler=_output,
             summary=f"The output of the current or last run of {whose}",
+            description=("As for any run: from a cursor on, all of it, or as events."),
             errors=(*refusals, errors.RunNotFound),
             **OUTPUT,
             **about,
@@ -304,8 +314,13 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="POST",
             path=f"{prefix}/stdin",
+            name="write_stdin" if main else "write_session_stdin",
             handler=_stdin,
             summary=f"Type into the terminal of the command that {whose} runs",
+            description=(
+                "Text and control characters as somebody at the terminal would type them; with `wait`, answers "
+                "with what the command wrote next."
+            ),
             errors=(*refusals, *STDIN_REFUSED),
             **STDIN,
             **about,
@@ -313,8 +328,12 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="POST",
             path=f"{prefix}/kill",
+            name="kill" if main else "kill_session",
             handler=_kill,
             summary=f"End the command that {whose} runs, or send it one signal",
+            description=(
+                "SIGINT first, SIGKILL to all that is left after `timeout.kill`; the shell is kept where possible."
+            ),
             query=SignalQuery,
             answers=ok("What it has done.", KillResult, text=ShellState),
             text=attrgetter("state"),
@@ -324,8 +343,12 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="POST",
             path=f"{prefix}/recycle",
+            name="recycle" if main else "recycle_session",
             handler=_recycle,
             summary=f"Kill all that {whose} started, and start a fresh bash",
+            description=(
+                "Its variables, functions and background processes are gone then; a running command ends as `killed`."
+            ),
             errors=(*refusals, errors.ShellNotStarted, *_START_REFUSED),
             **_STATE,
             **about,
@@ -333,8 +356,10 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
         Endpoint(
             method="POST",
             path=f"{prefix}/resize",
+            name="resize" if main else "resize_session",
             handler=_resize,
             summary=f"Set the size of the terminal of {whose}",
+            description=("The foreground programs are told by SIGWINCH."),
             body=Body(model=ResizeRequest, required=True, example={"rows": 40, "cols": 120}),
             errors=(*refusals, *_SHELL_ENDED),
             **_STATE,
@@ -348,10 +373,12 @@ ENDPOINTS: Final = (
     Endpoint(
         method="POST",
         path="/startup",
+        name="start",
         tag=Tag.MAIN,
         default=Form.TEXT,
         handler=_startup,
         summary="Start the main shell",
+        description="Runs the hook `on_startup`, then starts bash. Only after this can commands run in the main shell.",
         body=Body(model=StartupRequest),
         errors=(
             errors.ShellAlreadyStarted,
@@ -363,18 +390,28 @@ ENDPOINTS: Final = (
     Endpoint(
         method="POST",
         path="/exec",
+        name="exec",
         tag=Tag.RUNS,
         handler=_execute,
         summary="Run a command in a shell of its own",
+        description=(
+            "The shell is closed when the command and what it left in the background have ended. Takes and answers "
+            "what `POST /run` does."
+        ),
         errors=_RUN_REFUSED,
         **_RUN,
     ),
     Endpoint(
         method="POST",
         path="/sessions",
+        name="open_session",
         tag=Tag.SESSIONS,
         handler=_open_session,
         summary="Open a session",
+        description=(
+            "A session is a bash of its own that keeps its state from command to command, until it is closed or "
+            "idle for too long."
+        ),
         body=Body(model=StartupRequest),
         answers={HTTPStatus.CREATED: Success(meaning="The session.", content={JSON: SessionReference})},
         errors=(errors.TooManySessions, *_START_REFUSED),
@@ -382,27 +419,33 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/sessions",
+        name="list_sessions",
         tag=Tag.SESSIONS,
         handler=_list_sessions,
         summary="All shells, the main shell first",
+        description="Each with its state, its running command, and when it ends if nothing is asked of it.",
         query=Query,
         answers=ok("Their status.", tuple[SessionStatus, ...]),
     ),
     Endpoint(
         method="GET",
         path="/sessions/{session_id}",
+        name="get_session",
         tag=Tag.SESSIONS,
         handler=_get_session,
         summary="One shell",
+        description="`main` is the id of the main shell.",
         answers=ok("Its status.", SessionStatus),
         errors=(errors.SessionNotFound,),
     ),
     Endpoint(
         method="DELETE",
         path="/sessions/{session_id}",
+        name="close_session",
         tag=Tag.SESSIONS,
         handler=_close_session,
         summary="End a session and all it started",
+        description="Its runs and their output stay.",
         answers=ok("The session that was ended.", SessionReference),
         errors=(errors.SessionNotFound,),
     ),

@@ -117,15 +117,18 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/tools",
+        name="list_tools",
         tag=Tag.TOOLS,
         handler=_list_tools,
         summary="The tools for an agent's model",
+        description="With their JSON schemas, in the form that the API of a model takes.",
         query=ToolsQuery,
         answers=ok("A list; for MCP, the result of `tools/list`.", list[dict[str, Any]] | dict[str, Any]),
     ),
     Endpoint(
         method="POST",
         path="/tools/{name}",
+        name="call_tool",
         tag=Tag.TOOLS,
         handler=_call_tool,
         summary="Call a tool",
@@ -151,9 +154,11 @@ ENDPOINTS: Final = (
     Endpoint(
         method="POST",
         path="/events",
+        name="call_event",
         tag=Tag.TOOLS,
         handler=_event,
         summary="Call a tool by an event of an adapter",
+        description="The event names a tool and holds its arguments; success and failure are told as events.",
         query=Query,
         body=Body(
             model=EventRequest, required=True, example={"event_type": "execute_command", "data": {"command": "ls"}}

@@ -67,11 +67,40 @@ def test_every_error_code_is_in_the_answers(description: dict[str, Any]) -> None
     assert codes - told == {"conflict", *over_sockets}, "the general class alone is never sent"
 
 
-def test_every_operation_has_its_own_id_and_a_summary(description: dict[str, Any]) -> None:
+def test_every_operation_has_a_name_and_is_told_in_words(description: dict[str, Any]) -> None:
+    """A name of its own that is one in a program, too; a summary, and a sentence that says more. So has every tag."""
     operations = list(_operations(description))
     ids = [operation["operationId"] for operation in operations]
     assert len(set(ids)) == len(ids)
-    assert all(operation["summary"] and operation["tags"] for operation in operations)
+    assert {"run", "exec", "read_run_output", "kill_session"} <= set(ids)
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in ids)
+    assert all(operation["summary"] and operation["description"].endswith(".") for operation in operations)
+    tags = {tag["name"]: tag["description"] for tag in description["tags"]}
+    assert all(tags[tag] for operation in operations for tag in operation["tags"])
+
+
+def test_the_schemas_are_such_as_generators_of_clients_understand(description: dict[str, Any]) -> None:
+    """Constants are enumerations of one, members of requests have no default, the default form stands first."""
+    assert "const" not in set(_keys(description))
+    for operation in _operations(description):
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        assert body is None or "default" not in set(_keys(_whole(description, body["schema"])))
+    paths = description["paths"]
+    assert next(iter(paths["/exec"]["post"]["responses"]["200"]["content"])) == "application/json"
+    assert next(iter(paths["/run"]["post"]["responses"]["200"]["content"])) == "text/plain"
+
+
+def _keys(node: Any) -> Iterator[str]:
+    """The keywords of a document, at any depth; names of members and paths are among them."""
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from [name] if isinstance(name, str) else []
+        yield from _keys(value)
+
+
+def _whole(description: dict[str, Any], schema: Any) -> list[Any]:
+    """A schema, and those that it refers to."""
+    names = re.findall(r'#/components/schemas/(\w+)"', json.dumps(schema))
+    return [schema, *(_whole(description, description["components"]["schemas"][name]) for name in set(names))]
 
 
 def test_only_what_needs_no_key_says_so(description: dict[str, Any]) -> None:
@@ -295,7 +324,7 @@ class _Checker:
             for event in answer.text.removesuffix("\n\n").split("\n\n"):
                 fields = dict(line.split(": ", 1) for line in event.splitlines())
                 self._validate(fields, schema)
-                kinds = {kind["properties"]["event"]["const"]: kind["properties"]["data"] for kind in schema["oneOf"]}
+                kinds = {kind["properties"]["event"]["enum"][0]: kind["properties"]["data"] for kind in schema["oneOf"]}
                 self._validate(json.loads(fields["data"]), kinds[fields["event"]]["contentSchema"])
             assert answer.text.count("event: result\n") == 1
         if answer.is_success:
