@@ -22,7 +22,8 @@ LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
 BASH = os.environ.get("SHELLD_TEST_BASH")
 """The bash that daemons use in place of the one that they would; another version of it, for example."""
 KEY = "test-key"
-_START_TIMEOUT = 15.0
+PATIENCE = 60.0
+"""Seconds after which a condition has failed to come: only a failure waits so long, so it may be much."""
 _SERVING = re.compile(r"serving on (http://[^\s\"]+)")
 
 
@@ -61,7 +62,7 @@ class RunningDaemon:
 
     def finished(self, run_id: str) -> dict[str, Any]:
         """Wait for the end of a run; return its result."""
-        result = self.json("GET", f"/runs/{run_id}/wait", params={"timeout": 20})
+        result = self.json("GET", f"/runs/{run_id}/wait", params={"timeout": PATIENCE})
         assert result["status"] != "running", result
         return result
 
@@ -98,7 +99,7 @@ class RunningDaemon:
         self.client.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE)
 
 
 @contextlib.contextmanager
@@ -127,17 +128,18 @@ def running_daemon(
     with stderr_log.open("ab") as stderr:
         process = subprocess.Popen(arguments, cwd=work, env=environ, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        url = wait_for(lambda: serving_url(process, log, before, stderr_log), _START_TIMEOUT)
+        url = wait_for(lambda: serving_url(process, log, before, stderr_log), PATIENCE)
         daemon = RunningDaemon(process, url, log, data)
-        yield daemon
-        daemon.stop()
+        with daemon.client:  # closed also where the test fails
+            yield daemon
+            daemon.stop()
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
 
 
-def wait_for(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
+def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     """Return what `condition` returns as soon as it is true; fail after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
@@ -154,7 +156,7 @@ def ask(
     headers: dict[str, str] | None = None,
     body: Any = None,
     key: str | None = None,
-    timeout: float = 30,
+    timeout: float = PATIENCE,
 ) -> Answer:
     """Send one request to `url`; `path` goes out as it is, and a body that is an iterator goes out in chunks."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)

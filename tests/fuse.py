@@ -36,7 +36,7 @@ def unanswered_file(directory: Path) -> Iterator[threading.Event]:
         for unique in pending:
             os.write(device, struct.pack("=IiQ", 16, -errno.EIO, unique))
         libc.umount2(os.fsencode(directory), _MNT_DETACH)
-        server.join(10)
+        server.join(60)
         os.close(device)
 
 

@@ -216,7 +216,7 @@ def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], docu
     daemon = start_daemon(key=None)
     _walk(_read(document), daemon)
     if ends:
-        assert daemon.process.wait(20) == 0
+        assert daemon.process.wait(60) == 0
 
 
 def test_the_life_of_a_job_is_what_happens(start_daemon: Callable[..., RunningDaemon], tmp_path: Path) -> None:

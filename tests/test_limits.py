@@ -77,7 +77,7 @@ def check_broken(daemon: RunningDaemon, result: dict[str, Any], cause: str, name
 
 def test_memory(limited: RunningDaemon) -> None:
     """What takes more memory than allowed is killed; the figures are in the error and in `usage`."""
-    result = limited.run(ALLOCATE.format(200, 4721), timeout=20)
+    result = limited.run(ALLOCATE.format(200, 4721), timeout=300)
     check_broken(limited, result, "oom" if held(limited) else "limit", "memory_mb", "4721")
     peak = result["usage"]["peak_memory_mb"]
     assert 99 <= peak <= 101 if held(limited) else 100 < peak < 300
@@ -87,13 +87,13 @@ def test_memory(limited: RunningDaemon) -> None:
 def test_memory_of_a_process_that_has_detached_itself(limited: RunningDaemon) -> None:
     """A session of its own and a lost parent save nothing from its shell's limits."""
     command = f"(setsid sh -c {shlex.quote(ALLOCATE.format(200, 4722) + ' &')} &); sleep 4722"
-    result = limited.run(command, timeout=20)
+    result = limited.run(command, timeout=300)
     check_broken(limited, result, "oom" if held(limited) else "limit", "memory_mb", "4722")
 
 
 def test_memory_below_the_limit(limited: RunningDaemon) -> None:
     """What takes less is left alone, and its peak is told."""
-    result = limited.run(ALLOCATE.format(50, 0.25), timeout=20)
+    result = limited.run(ALLOCATE.format(50, 0.25), timeout=300)
     assert (result["status"], result["cause"], result["error"]) == ("completed", "exit", None)
     assert 50 < result["usage"]["peak_memory_mb"] < 100
     small = limited.run("sleep 0.2")
@@ -102,14 +102,14 @@ def test_memory_below_the_limit(limited: RunningDaemon) -> None:
 
 def test_processes(limited: RunningDaemon) -> None:
     """A fork loop is ended, and nothing is left of it."""
-    result = limited.run("for i in {1..3000}; do sleep 4723.5 & done; wait", timeout=20)
+    result = limited.run("for i in {1..3000}; do sleep 4723.5 & done; wait", timeout=300)
     check_broken(limited, result, "limit", "processes", "4723.5")
 
 
 def test_a_fork_bomb_in_sessions_of_its_own(limited: RunningDaemon) -> None:
     """Processes that detach themselves and multiply are all found."""
     bomb = "for i in {1..40}; do setsid sh -c 'sleep 4724.5 & sleep 4724.5 & sleep 4724.5' & done; sleep 4724.5"
-    check_broken(limited, limited.run(bomb, timeout=20), "limit", "processes", "4724.5")
+    check_broken(limited, limited.run(bomb, timeout=300), "limit", "processes", "4724.5")
 
 
 def test_processes_that_a_quick_command_leaves(limited: RunningDaemon) -> None:
@@ -122,7 +122,7 @@ def test_disk(tmp_path: Path) -> None:
     """What fills more of the working directory's file system than allowed is killed."""
     with running_daemon(tmp_path, **QUICK, limits__disk_mb="20") as daemon:
         daemon.fresh()
-        result = daemon.run("head -c 60M /dev/zero >filler; sync filler; sleep 4725", timeout=20)
+        result = daemon.run("head -c 60M /dev/zero >filler; sync filler; sleep 4725", timeout=300)
         (tmp_path / "work/filler").unlink(missing_ok=True)
         assert "limits.disk_mb is 20, but the file system has grown by " in result["error"]
         check_broken(daemon, result, "limit", "disk_mb", "4725")
@@ -168,13 +168,13 @@ def test_cpu(tmp_path: Path, way: str) -> None:
     options = QUICK | prepared(way) | {"limits__cpu_percent": "30", "limits__check_interval": "200ms"}
     with running_daemon(tmp_path, **options) as daemon:
         daemon.fresh()
-        result = daemon.run("(setsid sh -c 'while :; do :; done' &); sleep 4728", timeout=20)
+        result = daemon.run("(setsid sh -c 'while :; do :; done' &); sleep 4728", timeout=300)
         used = result["usage"]["cpu_seconds"]
         assert 0.05 <= used <= 1.5 * result["duration"], result
         check_broken(daemon, result, "limit", "cpu_percent", "4728")
         assert len(cgroups_below(daemon)) == (way == "cgroups")
         daemon.process.send_signal(signal.SIGTERM)
-        daemon.process.wait(20)
+        daemon.process.wait(60)
         assert cgroups_below(daemon) == []
 
 
@@ -228,7 +228,7 @@ def test_a_daemon_in_a_delegated_cgroup(tmp_path: Path) -> None:
             assert (shell / "memory.max").read_text() == f"{100 << 20}\n"
             assert int((shell / "pids.max").read_text()) > 30
             assert daemon.run("echo works")["stdout"] == "works\n"
-            assert daemon.run(ALLOCATE.format(200, 4731), timeout=20)["cause"] == "oom"
+            assert daemon.run(ALLOCATE.format(200, 4731), timeout=300)["cause"] == "oom"
         assert [entry.name for entry in os.scandir(own) if entry.is_dir()] == []
         assert (own / "cgroup.subtree_control").read_text().strip() == ""
 
@@ -273,7 +273,7 @@ def test_a_cgroup_that_was_not_delegated(tmp_path: Path) -> None:
             "(for a service of systemd: Delegate=yes)"
         )
         daemon.fresh()
-        assert daemon.run("for i in {1..3000}; do sleep 4733.5 & done; wait", timeout=20)["cause"] == "limit"
+        assert daemon.run("for i in {1..3000}; do sleep 4733.5 & done; wait", timeout=300)["cause"] == "limit"
 
 
 @pytest.mark.root
@@ -291,7 +291,7 @@ def test_cgroups_that_somebody_has_removed(tmp_path: Path) -> None:
         made.rmdir()
         daemon.fresh()
         assert "limits: sampled for this shell, for it has no cgroup" in daemon.log.read_text()
-        assert daemon.run("for i in {1..3000}; do sleep 4737.5 & done; wait", timeout=20)["cause"] == "limit"
+        assert daemon.run("for i in {1..3000}; do sleep 4737.5 & done; wait", timeout=300)["cause"] == "limit"
 
 
 @pytest.mark.root
@@ -304,11 +304,11 @@ def test_memory_that_the_machine_lacks(tmp_path: Path, limit: dict[str, str]) ->
             (own / "memory.swap.max").write_text("0")
         with cgroups.inside(own), running_daemon(tmp_path, **limit) as daemon:
             daemon.fresh()
-            result = daemon.run(ALLOCATE.format(300, 4734), timeout=20)
+            result = daemon.run(ALLOCATE.format(300, 4734), timeout=300)
             assert (result["status"], result["cause"], result["signal"]) == ("completed", "oom", 9), result
             assert "The kernel killed a process: the memory of the machine or container" in result["error"]
             assert result["state"] == "ready"
-            caught = daemon.run(f"sh -c {shlex.quote(ALLOCATE.format(300, 4735))}; exit 3", timeout=20)
+            caught = daemon.run(f"sh -c {shlex.quote(ALLOCATE.format(300, 4735))}; exit 3", timeout=300)
             assert (caught["status"], caught["cause"], caught["exit_code"]) == ("completed", "exit", 3)
             assert bool(caught["error"]) == bool(limit), "only with cgroups it is certain whose process it was"
             assert daemon.run("sh -c 'kill -9 $$'")["cause"] == "signal"
@@ -351,6 +351,9 @@ def test_nothing_is_looked_at_while_no_command_runs(tmp_path: Path) -> None:
             status = Path(f"/proc/{daemon.process.pid}/status").read_text()
             return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
 
-        before = switches()
-        time.sleep(0.3)
-        assert switches() - before < 10
+        def rests() -> bool:
+            before = switches()
+            time.sleep(0.3)
+            return switches() - before < 10
+
+        wait_for(rests)

@@ -24,7 +24,7 @@ class Raw:
 
     def __init__(self, daemon: RunningDaemon) -> None:
         address = urlsplit(daemon.url)
-        self.socket = socket.create_connection((address.hostname, address.port), timeout=20)
+        self.socket = socket.create_connection((address.hostname, address.port), timeout=60)
 
     def __enter__(self) -> "Raw":
         return self

@@ -17,7 +17,7 @@ def shelld(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHELLD_")}
     return subprocess.run(
         [sys.executable, "-m", "shelld_py", *arguments],
-        env={**environ, **settings}, capture_output=True, text=True, timeout=20, check=False,
+        env={**environ, **settings}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def test_version() -> None:
 def test_installed_command() -> None:
     """The installed command is the same as the module."""
     command = Path(sys.executable).with_name("shelld-py")
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, shelld("--version").stdout)
 
 
@@ -173,7 +173,7 @@ def test_health_of_something_else() -> None:
         with connection:
             request = connection.recv(4096)
             connection.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-            _, error = probe.communicate(timeout=10)
+            _, error = probe.communicate(timeout=60)
     assert probe.returncode == 1
     assert request.startswith(b"GET /health ")
     assert b"x-shell-key" not in request.lower()
@@ -206,7 +206,7 @@ def test_start_in_a_directory_that_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", command, sys.executable],
         cwd=place, env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path.cwd())},
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "shell.working_directory: the directory of the daemon itself is gone" in done.stderr

@@ -148,7 +148,7 @@ def test_thread_that_hangs(tmp_path: Path, shutdown: str) -> None:
         asker = ask_in_vain(daemon, "/files/raw?path=share/file")
         assert asked.wait(60)
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(50) == 0
+        assert daemon.process.wait(60) == 0
         assert processes_with("sleep\x004388") == []
         asker.join(60)
 

@@ -56,7 +56,7 @@ class Waiting:
 
     def answer(self) -> Any:
         """Return what it was answered."""
-        self._thread.join(20)
+        self._thread.join(60)
         assert self._answers, "the request was not answered"
         return self._answers[0]
 

@@ -127,7 +127,7 @@ def test_free_port_is_printed(tmp_path: Path, settings: dict[str, str]) -> None:
         wait_for(lambda: re.search(r"127\.0\.0\.1:[1-9]\d+", output.read_text()))
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert ("info" in output.read_text()) <= ("SHELLD_LOGGING__LEVEL" not in settings)
 
 

@@ -250,8 +250,8 @@ def test_simultaneous_repeats_of_what_is_refused(start_daemon, key: str) -> None
     gate.open()
     if wait_for(lambda: not second.is_alive() or begun.read_text().count("\n") > 1) and second.is_alive():
         gate.open()
-    first.join(10)
-    second.join(10)
+    first.join(60)
+    second.join(60)
     assert (before, statuses) == (200, [400, 400])
 
 

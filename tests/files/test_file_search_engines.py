@@ -1,6 +1,5 @@
 """ripgrep is a filter and no more: whatever the pattern, the answers are those of Python's `re` alone."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from shelld_py.errors import InvalidRequest
 from shelld_py.files.models import SearchRequest
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.search import SearchScope, search
-
-pytestmark = pytest.mark.skipif(not shutil.which("rg"), reason="ripgrep is not installed")
+from tests.files.conftest import RIPGREP
 
 _LINES = [
     *(
@@ -74,7 +72,7 @@ def _answers(directory: Path, request: SearchRequest, ripgrep: str | None) -> ob
 
 
 def _check_agreement(directory: Path, request: SearchRequest) -> None:
-    assert _answers(directory, request, "rg") == _answers(directory, request, None)
+    assert _answers(directory, request, RIPGREP) == _answers(directory, request, None)
 
 
 @pytest.mark.parametrize("case_sensitive", [True, False], ids=["case", "no case"])
@@ -129,7 +127,7 @@ def test_any_text_finds_the_same(
 def test_ripgrep_is_used(tmp_path: Path, *, literal: bool) -> None:
     """It understands what it is asked: a refused pattern would only be slow, and nobody would notice."""
     program = tmp_path / "rg"
-    program.write_text(f'#!/bin/sh\nrg "$@"\nstatus=$?\necho $status >> {tmp_path}/statuses\nexit $status\n')
+    program.write_text(f'#!/bin/sh\n{RIPGREP} "$@"\nstatus=$?\necho $status >> {tmp_path}/statuses\nexit $status\n')
     program.chmod(0o755)
     (tmp_path / "work").mkdir()
     (tmp_path / "work/a.txt").write_text("a (needle)\n")

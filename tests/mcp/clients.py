@@ -34,7 +34,7 @@ def with_client(daemon: RunningDaemon, mode: str, test: Callable[[Any], Awaitabl
     """Run `test` with a connected client."""
 
     async def body() -> None:
-        async with asyncio.timeout(20), connected(daemon, mode) as client:
+        async with asyncio.timeout(60), connected(daemon, mode) as client:
             assert client.protocol_version == VERSIONS[mode]
             await test(client)
 

@@ -152,7 +152,7 @@ def test_a_long_command_reports_progress_and_hands_over(speaker: RunningDaemon) 
             assert last.structured_content["exit_code"] == 0
 
     async def both() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(call("legacy"), call("auto"))
 
     asyncio.run(both())

@@ -73,7 +73,7 @@ def test_a_one_shot_goes_with_what_it_left(tmp_path: Path) -> None:
 
     async def test(shells: Shells, _: Clock) -> None:
         run = await shells.one_shot(Command(text="until [ -e go ]; do sleep 0.01; done &"), None)
-        await run.wait(10)
+        await run.wait(60)
         assert shells.find(run.session_id) is not None
         (tmp_path / "work/go").touch()
         await until(lambda: shells.find(run.session_id) is None)
@@ -126,7 +126,7 @@ def test_a_session_expires_when_nobody_asks_for_it(tmp_path: Path) -> None:
         shells.look(name)
         assert shells.find(name) is session
         await session.write_stdin(b"\n", eof=False, offset=None)
-        await run.wait(10)
+        await run.wait(60)
         clock.now += 59
         shells.look(name)
         assert shells.find(name) is session
@@ -159,7 +159,7 @@ def test_renewal(tmp_path: Path) -> None:
         before = shells.main
         await before.start(StartupRequest())
         run = before.submit(Command(text="true"))
-        await run.wait(10)
+        await run.wait(60)
         await shells.end_all("The test renews them.")
         with pytest.raises(ShuttingDown):
             await shells.open(StartupRequest())

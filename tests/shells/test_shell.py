@@ -30,7 +30,7 @@ AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
 async def ran(shell: Shell, text: str, **fields: Any) -> Run:
     """Run a command to its end."""
     run = shell.submit(Command(text=text, **fields))
-    await run.wait(10)
+    await run.wait(60)
     assert not run.running, output(run)
     return run
 
@@ -144,7 +144,7 @@ def test_requests_in_the_wrong_state(tmp_path: Path) -> None:
             shell.submit(Command(text="true"))
         await run.wait(10, for_input=True)
         await shell.write_stdin(b"it\n", eof=False, offset=None)
-        await run.wait(10)
+        await run.wait(60)
         assert output(run) == "got it\n"
         await shell.end("The test is over.")
         with pytest.raises(Conflict, match="not been started"):
@@ -183,7 +183,7 @@ def test_a_run_id_that_is_taken(tmp_path: Path) -> None:
 
     async def test(shell: Shell) -> None:
         run = shell.submit(Command(text="echo x >>count"), "mine")
-        await run.wait(10)
+        await run.wait(60)
         with pytest.raises(RunIdConflict):
             shell.submit(Command(text="echo x >>count"), "mine")
         assert shell.state is READY
@@ -204,7 +204,7 @@ def test_typing(tmp_path: Path) -> None:
         with pytest.raises(StdinGap, match="7 bytes"):
             await shell.write_stdin(b"x", eof=False, offset=9)
         await shell.write_stdin(b"", eof=True, offset=None)
-        await run.wait(10)
+        await run.wait(60)
         assert output(run) == "one\ntwo"
 
     in_shell(tmp_path, test)
@@ -216,7 +216,7 @@ def test_typing_ahead(tmp_path: Path) -> None:
     async def test(shell: Shell) -> None:
         run = shell.submit(Command(text="read -t 0.5 x; echo got $x"))
         assert await shell.write_stdin(b"it\n", eof=False, offset=0) == 3
-        await run.wait(10)
+        await run.wait(60)
         assert output(run) == "got it\n"
 
     in_shell(tmp_path, test)
@@ -285,7 +285,7 @@ def test_one_signal(tmp_path: Path) -> None:
         )
         await until(lambda: output(run) == "begun\n")
         assert (await shell.kill(signal.SIGUSR1)).killed
-        await run.wait(10)
+        await run.wait(60)
         assert run.ending is not None
         assert (run.ending.exit_code, run.ending.cause) == (5, Cause.EXIT)
         assert output(run).endswith("usr1\n")
@@ -314,7 +314,7 @@ def test_a_wait_that_ends_before_the_command(tmp_path: Path) -> None:
         assert run.running
         assert run.result(shell.state).status is RunStatus.RUNNING
         await shell.write_stdin(b"\n", eof=False, offset=None)
-        await asyncio.gather(run.wait(10), run.wait(10))
+        await asyncio.gather(run.wait(60), run.wait(60))
         assert output(run) == "begun\ndone\n"
 
     in_shell(tmp_path, test)
@@ -396,7 +396,7 @@ def test_resizing_and_looking(tmp_path: Path) -> None:
         assert shell.resources().processes >= 1
         assert shell.resources().memory_mb > 1
         await shell.write_stdin(b"\n", eof=False, offset=None)
-        await run.wait(10)
+        await run.wait(60)
         assert output(run) == "50 132\n"
 
     in_shell(tmp_path, test)

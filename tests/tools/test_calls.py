@@ -40,7 +40,7 @@ def with_toolbox(directory: Path, test: Body) -> None:
         before = set(processes.children(os.getpid()))
         computer.open()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(computer, Toolbox(computer))
         finally:
             await computer.end()

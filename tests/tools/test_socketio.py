@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -82,7 +81,7 @@ def talk(daemon: RunningDaemon, test: Callable[[Client], Awaitable[None]], **con
     async def body() -> None:
         client = Client(daemon)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await client.connect(**connection)
                 await test(client)
         finally:
@@ -342,18 +341,17 @@ def test_the_daemon_ends_with_clients_connected(start_daemon: Callable[..., Runn
     async def test(client: Client) -> None:
         await client.send("execute_command", "r", command=f"echo $$ >{daemon.data}/pid; sleep 60")
         await asyncio.to_thread(wait_for, lambda: (daemon.data / "pid").exists() and (daemon.data / "pid").read_text())
-        started = time.monotonic()
         assert await asyncio.to_thread(daemon.stop) == 0
-        assert time.monotonic() - started < 1.9  # later, and uvicorn would have cut them off
 
     talk(daemon, test, transport=transport)
     assert not alive(int((daemon.data / "pid").read_text()))
     log = daemon.log.read_text()
     assert "Traceback" not in log
-    assert " error " not in log
+    assert " error " not in log  # uvicorn logs one where it has to cut them off
 
 
 def test_a_connected_client_keeps_an_idle_daemon(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """A connection counts as a request, however long nothing is asked over it."""
     daemon = start_daemon(server__socketio="true", timeout__idle="3s")
 
     async def test(client: Client) -> None:
@@ -362,7 +360,7 @@ def test_a_connected_client_keeps_an_idle_daemon(start_daemon: Callable[..., Run
         assert (await client.answer("m"))[0] == "request_success"
 
     talk(daemon, test)
-    assert daemon.process.wait(10) == 0
+    assert daemon.process.wait(60) == 0
 
 
 def test_without_the_setting_there_is_no_socketio(start_daemon: Callable[..., RunningDaemon]) -> None:
@@ -376,7 +374,7 @@ def test_the_setting_needs_the_extra(tmp_path: Path) -> None:
     (tmp_path / "socketio.py").write_text("raise ImportError('not here')\n")
     search = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
     environ = {**os.environ, "PYTHONPATH": search, "SHELLD_SERVER__SOCKETIO": "true", "SHELLD_SERVER__PORT": "0"}
-    done = subprocess.run([sys.executable, "-m", "shelld_py"], env=environ, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-m", "shelld_py"], env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "server.socketio: python-socketio cannot be imported (not here)" in done.stderr
     assert "pip install '.[socketio]' in shelld-py's checkout" in done.stderr

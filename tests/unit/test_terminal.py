@@ -24,7 +24,7 @@ def on_terminal(test: Callable[[Terminal, bytearray], Awaitable[None]]) -> None:
         output = bytearray()
         terminal = Terminal.open(output.extend, 24, 80)
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 await test(terminal, output)
         finally:
             terminal.close()
@@ -117,7 +117,7 @@ def test_a_background_writer_does_not_stop_the_fence() -> None:
             await until(lambda: len(output) > 10_000)
             for _ in range(5):
                 before = len(output)
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(60):
                     await terminal.fence()
             await until(lambda: len(output) > before)
         finally:
@@ -154,7 +154,7 @@ def test_a_fence_passes_though_output_was_stopped() -> None:
         with open(terminal.slave_path, "r+b", buffering=0) as slave:
             slave.write(b"text")
             termios.tcflow(slave, termios.TCOOFF)
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(60):
                 await terminal.fence()
         assert output == b"text"
 
@@ -171,7 +171,7 @@ def test_a_closed_terminal_lets_the_fence_go() -> None:
             waiting = asyncio.ensure_future(terminal.fence())
             await asyncio.sleep(0)
             terminal.close()
-            await asyncio.wait_for(waiting, 3)
+            await asyncio.wait_for(waiting, 60)
             terminal.close()
         finally:
             process.kill()
