@@ -4,12 +4,11 @@ Apart from the data that travels (`models`, `files.models`), errors and units it
 it imports neither the engine nor the server.
 """
 
-from shelld_py.client.asynchronous import AsyncClient, AsyncSession
+from shelld_py.client.client import AsyncClient, AsyncSession, Client, Session
 from shelld_py.client.connection import Retries
 from shelld_py.client.events import Event, Gap, Output, Result
 from shelld_py.client.failures import TransportError, UnknownAnswer
-from shelld_py.client.results import Metadata, RawContent, WaitResult
-from shelld_py.client.sync import Client, Session
+from shelld_py.client.requests import Metadata, RawContent, WaitResult
 
 __all__ = [
     "AsyncClient",

@@ -17,7 +17,7 @@ import tty
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from typing import Any, Final
 
-from shelld_py.client.asynchronous import AsyncClient
+from shelld_py.client.client import AsyncClient
 from shelld_py.client.events import Event, Gap, Output, Result
 from shelld_py.client.printing import complain, write
 from shelld_py.errors import Conflict, NoRunningCommand, NotFound, RunNotFound

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx
 
-from shelld_py.client.calls import JSON_TYPE, Answer, Call, T
 from shelld_py.client.failures import TransportError, refusal
+from shelld_py.client.requests import JSON_TYPE, Answer, Call, T
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 KEY_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,256}")

@@ -12,9 +12,19 @@ from typing import Any, Final, Unpack
 
 import msgspec
 
-from shelld_py.client.calls import Answer, Call, Duration, new_key, parameters, seconds, segment
 from shelld_py.client.failures import UnknownAnswer
-from shelld_py.client.shell_calls import FormatName, RunOptions, run_call
+from shelld_py.client.requests import (
+    Answer,
+    Call,
+    Duration,
+    FormatName,
+    RunOptions,
+    new_key,
+    parameters,
+    run_call,
+    seconds,
+    segment,
+)
 from shelld_py.models import GapEvent, OutputEvent, RunResult, Stream
 
 EVENTS_TYPE: Final = "text/event-stream"

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, TypedDict, Unpack
 
-from shelld_py.client.calls import JSON_CONTENT, Answer, Call, T, decoded, json_content, parameters
-from shelld_py.client.results import RawContent
+from shelld_py.client.requests import JSON_CONTENT, Answer, Call, RawContent, T, decoded, json_content, parameters
 from shelld_py.files import (
     ChangeResult,
     FindResult,

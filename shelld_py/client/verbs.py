@@ -1,16 +1,16 @@
 """What a client can be asked, written once: the verbs of each part of it, with the builders that make their calls.
 
 A verb returns its result where the part blocks, and something to await where it does not; the types say so for
-each. sync.py and asynchronous.py make parts of these tables, and add what sends and what makes objects.
+each. client.py makes parts of these tables, and adds what sends and what makes objects.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from shelld_py.client import events, file_calls, run_calls, shell_calls
-from shelld_py.client.calls import Call, T
+from shelld_py.client import events, file_requests, requests
 from shelld_py.client.events import Event, Following
+from shelld_py.client.requests import Call, T
 
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
@@ -87,75 +87,75 @@ def event_verb(build: Callable[Concatenate[str, P], Following]) -> EventVerb[P]:
 class ShellVerbs:
     """The verbs of a shell."""
 
-    run = verb(shell_calls.run)
+    run = verb(requests.run)
     stream = event_verb(events.follow_run)
-    kill = verb(shell_calls.kill)
-    recycle = verb(shell_calls.recycle)
-    status = verb(shell_calls.status)
-    output = verb(shell_calls.output)
-    stdin = verb(shell_calls.stdin)
-    resize = verb(shell_calls.resize)
+    kill = verb(requests.kill)
+    recycle = verb(requests.recycle)
+    status = verb(requests.status)
+    output = verb(requests.output)
+    stdin = verb(requests.stdin)
+    resize = verb(requests.resize)
 
 
 class DaemonVerbs(ShellVerbs):
     """The verbs of a daemon and its main shell."""
 
-    startup = verb(shell_calls.startup)
-    exec = verb(shell_calls.execute)
+    startup = verb(requests.startup)
+    exec = verb(requests.execute)
     exec_stream = event_verb(events.follow_exec)
-    shutdown = verb(shell_calls.shutdown)
-    health = verb(shell_calls.health)
-    metadata = verb(shell_calls.metadata)
+    shutdown = verb(requests.shutdown)
+    health = verb(requests.health)
+    metadata = verb(requests.metadata)
 
 
 class SessionVerbs(ShellVerbs):
     """The verbs of a session."""
 
-    close = verb(shell_calls.close_shell)
+    close = verb(requests.close_shell)
 
 
 class SessionsVerbs:
     """The verbs for all sessions."""
 
-    _open = verb(shell_calls.open_session)
-    list = verb(shell_calls.list_sessions)
-    get = verb(shell_calls.get_session)
-    close = verb(shell_calls.close_session)
+    _open = verb(requests.open_session)
+    list = verb(requests.list_sessions)
+    get = verb(requests.get_session)
+    close = verb(requests.close_session)
 
 
 class RunsVerbs:
     """The verbs for runs."""
 
-    list = verb(run_calls.list_runs)
-    get = verb(run_calls.get_run)
-    output = verb(run_calls.read_run)
-    wait = verb(run_calls.wait_for_run)
+    list = verb(requests.list_runs)
+    get = verb(requests.get_run)
+    output = verb(requests.read_run)
+    wait = verb(requests.wait_for_run)
     follow = event_verb(events.follow_known)
-    stdin = verb(run_calls.type_into_run)
-    kill = verb(run_calls.kill_run)
-    delete = verb(run_calls.delete_run)
+    stdin = verb(requests.type_into_run)
+    kill = verb(requests.kill_run)
+    delete = verb(requests.delete_run)
 
 
 class FilesVerbs:
     """The verbs for files."""
 
-    view = verb(file_calls.view)
-    read = verb(file_calls.read)
-    create = verb(file_calls.create)
-    delete = verb(file_calls.delete)
-    move = verb(file_calls.move)
-    update = verb(file_calls.update)
-    insert = verb(file_calls.insert)
-    replace = verb(file_calls.replace)
-    undo = verb(file_calls.undo)
-    search = verb(file_calls.search)
-    find = verb(file_calls.find)
-    read_raw = verb(file_calls.read_raw)
-    write_raw = verb(file_calls.write_raw)
+    view = verb(file_requests.view)
+    read = verb(file_requests.read)
+    create = verb(file_requests.create)
+    delete = verb(file_requests.delete)
+    move = verb(file_requests.move)
+    update = verb(file_requests.update)
+    insert = verb(file_requests.insert)
+    replace = verb(file_requests.replace)
+    undo = verb(file_requests.undo)
+    search = verb(file_requests.search)
+    find = verb(file_requests.find)
+    read_raw = verb(file_requests.read_raw)
+    write_raw = verb(file_requests.write_raw)
 
 
 class ToolsVerbs:
     """The verbs for a model's tools."""
 
-    list = verb(shell_calls.list_tools)
-    call = verb(shell_calls.call_tool)
+    list = verb(requests.list_tools)
+    call = verb(requests.call_tool)

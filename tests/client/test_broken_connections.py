@@ -10,7 +10,7 @@ import pytest
 
 from shelld_py import Client
 from shelld_py.client import Output, Result, Retries, TransportError
-from shelld_py.client.calls import Answer
+from shelld_py.client.requests import Answer
 from shelld_py.errors import ShuttingDown
 from shelld_py.models import Cause, RunStatus, ShellState, Stream
 from tests.api.conftest import Gate
@@ -50,7 +50,7 @@ def test_a_run_whose_daemon_was_killed_is_not_run_again_by_the_next(tmp_path: Pa
         daemon.fresh()
 
         def succeed() -> None:
-            daemon.process.wait(10)
+            daemon.process.wait(60)
             again = running_daemon(tmp_path / "d", server__port=daemon.url.rpartition(":")[2])
             stack.callback(stack.enter_context(again).process.kill)
 
@@ -205,7 +205,7 @@ def test_a_stream_whose_daemon_is_gone_is_an_error(connect: Any, start_daemon: A
     daemon.process.send_signal(signal.SIGKILL)
     with pytest.raises(TransportError):
         list(events)
-    daemon.process.wait(10)
+    daemon.process.wait(60)
 
 
 def shown(events: Any, stream: Stream = Stream.STDOUT) -> str:

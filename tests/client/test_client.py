@@ -42,7 +42,7 @@ def test_a_wait_that_is_over_returns_the_running_run(client: Any, gate: Gate) ->
     result = client.run(f"echo begun; {gate}; echo over", timeout=0.2)
     assert (result.status, result.stdout, result.timed_out) == (RunStatus.RUNNING, "begun\n", True)
     gate.open()
-    waited = client.runs.wait(result.run_id, timeout=10)
+    waited = client.runs.wait(result.run_id, timeout=60)
     assert (waited.status, waited.stdout) == (RunStatus.COMPLETED, "begun\nover\n")
 
 
@@ -52,7 +52,7 @@ def test_input_is_typed(client: Any) -> None:
     assert client.stdin("Ada\n") == 4
     assert client.runs.stdin(started.run_id, b"more\n", offset=4) == 9
     assert client.runs.stdin(started.run_id, b"more\n", offset=4, eof=True) == 9, "a repeat is not typed twice"
-    assert client.runs.wait(started.run_id, timeout=10).stdout == "Name? <Ada>\nmore\n"
+    assert client.runs.wait(started.run_id, timeout=60).stdout == "Name? <Ada>\nmore\n"
 
 
 def test_state_size_and_kill(client: Any) -> None:
@@ -63,7 +63,7 @@ def test_state_size_and_kill(client: Any) -> None:
     assert (status.state, status.run.run_id, status.session_id) == (ShellState.BUSY, run.run_id, "main")
     wait_for(lambda: client.status().run.foreground.command == "sleep 100")
     assert client.kill("TERM").killed
-    assert client.runs.wait(run.run_id, timeout=10).signal == 15
+    assert client.runs.wait(run.run_id, timeout=60).signal == 15
     again = client.run("sleep 100", timeout=0)
     killed = client.kill()
     assert (killed.state, killed.run, killed.killed) == (ShellState.READY, again.run_id, True)
@@ -114,7 +114,7 @@ def test_runs_are_listed_waited_for_killed_and_deleted(client: Any, gate: Gate) 
     run_id = client.run(f"echo begun; {gate}", timeout=0).run_id
     assert client.runs.list(status="running", limit=1)[0].run_id == run_id
     assert client.runs.list(session_id="nobody") == []
-    assert client.runs.wait(run_id, cursor=0, timeout=10).run_id == run_id
+    assert client.runs.wait(run_id, cursor=0, timeout=60).run_id == run_id
     assert client.runs.kill(run_id).killed
     client.runs.delete(run_id)
     with pytest.raises(errors.RunNotFound):
@@ -135,7 +135,7 @@ def test_pieces_join_to_the_whole(client: Any, gate: Gate) -> None:
 def test_a_followed_run(client: Any, gate: Gate) -> None:
     """Following begins at the cursors, has both streams, and ends with the run; or with the timeout."""
     run_id = client.run(f"echo one; echo bad >&2; {gate}; echo two", streams="separate", timeout=0).run_id
-    client.runs.wait(run_id, cursor=0, timeout=10)
+    client.runs.wait(run_id, cursor=0, timeout=60)
     *_, last = client.runs.follow(run_id, timeout=0.1)
     assert last.run.status is RunStatus.RUNNING
     gate.open()
@@ -147,8 +147,8 @@ def test_a_followed_run(client: Any, gate: Gate) -> None:
 
 def test_a_wait_for_a_condition(client: Any) -> None:
     run_id = client.run("echo starting; sleep 0.1; echo serving; read line", timeout=0).run_id
-    assert client.runs.wait(run_id, until=["output:^serv+", "exit"], timeout=10).reached == "output:^serv+"
-    assert client.runs.wait(run_id, until="input", timeout=10).reached == "input"
+    assert client.runs.wait(run_id, until=["output:^serv+", "exit"], timeout=60).reached == "output:^serv+"
+    assert client.runs.wait(run_id, until="input", timeout=60).reached == "input"
     assert client.runs.wait(run_id, until="exit", timeout=0).reached is None
     with pytest.raises(errors.InvalidRequest):
         client.runs.wait(run_id, until="nonsense")

@@ -23,7 +23,7 @@ from shelld_py.client.commands import describe
 from shelld_py.models import ShellState, Status
 from tests.api.conftest import Gate
 from tests.client.proxies import proxy
-from tests.daemons import KEY, RunningDaemon, wait_for
+from tests.daemons import KEY, PATIENCE, RunningDaemon, wait_for
 
 PROGRAM = [sys.executable, "-m", "shelld_py"]
 
@@ -35,7 +35,7 @@ def _environ(url: str) -> dict[str, str]:
 def command(url: str, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     """Run the command to its end, with nothing on its standard input unless `options` say so."""
     options = {"stdin": None if "input" in options else subprocess.DEVNULL, "env": _environ(url), **options}
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=20, check=False, **options)
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False, **options)
 
 
 Started = Callable[..., "subprocess.Popen[str]"]
@@ -105,7 +105,7 @@ def test_output_comes_as_it_is_written(start: Started, gate: Gate) -> None:
     assert process.stdout
     assert process.stdout.readline() == "first\n"
     gate.open()
-    assert process.communicate(timeout=10)[0] == "second\n"
+    assert process.communicate(timeout=60)[0] == "second\n"
 
 
 def test_run_in_a_session(daemon: RunningDaemon) -> None:
@@ -131,7 +131,7 @@ def test_a_command_that_waits_for_input_says_how_to_answer(daemon: RunningDaemon
     run_id = daemon.json("GET", "/status")["run"]["run_id"]
     assert hint.endswith(f"shelld-py attach {run_id}\n")
     assert command(daemon.url, "attach", input="Ada\n").stdout == "Name? <Ada>\n"
-    assert process.communicate(timeout=10)[0] == "Name? <Ada>\n"
+    assert process.communicate(timeout=60)[0] == "Name? <Ada>\n"
     assert process.returncode == 4
 
 
@@ -183,7 +183,7 @@ def test_an_interrupt_kills_the_command_and_not_the_shell(daemon: RunningDaemon,
     assert process.stdout
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert (process.returncode, output.strip()) == (130, "")
     assert daemon.output("echo $name") == b"kept\n"
 
@@ -201,14 +201,14 @@ def test_a_second_interrupt_leaves_the_command_to_itself(start_daemon: Any) -> N
         assert process.stdout.readline() == "caught\n"
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=5)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"left to itself; it is run {daemon.json('GET', '/status')['run']['run_id']}" in said
 
 
 def test_a_pipe_that_nobody_reads(daemon: RunningDaemon) -> None:
     line = f"{sys.executable} -m shelld_py run 'seq 1000000' | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], env=_environ(daemon.url), capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-c", line], env=_environ(daemon.url), capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("1\n141\n", "")
 
 
@@ -291,7 +291,7 @@ def test_the_terminal_gets_its_modes_back(request: pytest.FixtureRequest, start_
         case _:
             daemon.process.kill()
             daemon.process.wait()
-    assert process.wait(10) == {"end": 0, "detach": 0, "gone": 3}.get(ending, 130)
+    assert process.wait(60) == {"end": 0, "detach": 0, "gone": 3}.get(ending, 130)
     assert termios.tcgetattr(slave) == before
     os.close(master)
     os.close(slave)
@@ -392,7 +392,7 @@ def _terminal(daemon: RunningDaemon, *arguments: str, size: tuple[int, int] = (2
 def _read_until(process: PtyProcess, text: str | None) -> str:
     """Return what comes until `text` has; None or empty: until the end."""
     seen = ""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not text or text not in seen:
         assert time.monotonic() < deadline, seen
         if not select.select([process.fd], [], [], 0.1)[0]:

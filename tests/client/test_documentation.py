@@ -39,13 +39,13 @@ def test_the_examples_of_the_command_run(daemon: RunningDaemon) -> None:
     for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = step.partition("\n")
         done = subprocess.run(
-            ["bash", "-c", program + command], env=environ, stdout=subprocess.PIPE, text=True, timeout=20, check=False
+            ["bash", "-c", program + command], env=environ, stdout=subprocess.PIPE, text=True, timeout=60, check=False
         )
         assert done.stdout == shown, command
 
 
 def test_every_verb_of_the_client_is_documented() -> None:
-    from shelld_py.client.sync import Client, Files, Runs, Session, Sessions, Tools
+    from shelld_py.client.client import Client, Files, Runs, Session, Sessions, Tools
 
     for kind in (Client, Session, Sessions, Runs, Files, Tools):
         for name in dir(kind):

@@ -9,8 +9,8 @@ import pytest
 
 from shelld_py import AsyncClient, Client, errors
 from shelld_py.client import Metadata, Retries, TransportError, UnknownAnswer, WaitResult
-from shelld_py.client.calls import Answer, decode, segment
 from shelld_py.client.failures import refusal
+from shelld_py.client.requests import Answer, decode, segment
 from shelld_py.errors import ShelldError
 from shelld_py.models import RunStatus, ShellState, Status
 from tests.daemons import KEY, RunningDaemon
@@ -141,7 +141,7 @@ def test_a_long_wait_is_not_cut_by_the_time_out_for_answers(connect: Any, daemon
     client = connect(daemon.url, timeout=0.1, retries=Retries(most=0))
     assert client.run("sleep 0.15; echo over", timeout=10).stdout == "over\n"
     run_id = client.run("sleep 0.15", timeout=0).run_id
-    assert client.runs.wait(run_id, timeout=10).status is RunStatus.COMPLETED
+    assert client.runs.wait(run_id, timeout=60).status is RunStatus.COMPLETED
     assert next(iter(client.stream("sleep 0.15; echo over"))).text == "over\n"
 
 
