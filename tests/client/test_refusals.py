@@ -43,7 +43,8 @@ def test_further_members_of_a_refusal_are_kept(client: Any) -> None:
     client.run("sleep 100", timeout=0)
     with pytest.raises(errors.ShellBusy) as caught:
         client.run("true")
-    assert caught.value.extra == {"state": "busy"}
+    assert caught.value.extra["state"] == "busy"
+    assert "POST /kill" in caught.value.extra["hint"]
     client.kill()
 
 
