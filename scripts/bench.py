@@ -302,7 +302,7 @@ async def show_layers(rounds: int, directory: str) -> None:
         await bash.terminal.fence()
         seconds["fence"].append(time.perf_counter() - started)
         started = time.perf_counter()
-        await bash.execute("true", _forget)
+        await bash.outcome(bash.begin("true", _forget))
         seconds["bash and fence"].append(time.perf_counter() - started)
         started = time.perf_counter()
         await shell.submit(Command(text="true")).wait(10)

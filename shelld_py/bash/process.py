@@ -70,13 +70,15 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Execution:
+class Evaluation:
     """A command on its way through bash, and where what it writes goes."""
 
     script: Script
     sink: Sink
     stderr_sink: Sink | None
     stdin_file: int
+    on_end: "Callable[[Outcome | None], None] | None" = None
+    """Called at its end, where nobody has asked for the outcome by then."""
     begun: bool = False
     stderr_moved_before: bool = False
 
@@ -121,6 +123,8 @@ class Bash:
         self._typed_ahead = bytearray()
         self._text = b""
         self._over: asyncio.Future[Report | Death] | None = None
+        self._evaluation: Evaluation | None = None
+        """The last command that bash was given."""
 
     @classmethod
     async def start(
@@ -174,12 +178,14 @@ class Bash:
         directory: str | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
-    ) -> Coroutine[Any, Any, Outcome]:
-        """Run `command`. Where bash is ready it runs already when this returns.
+        on_end: Callable[[Outcome | None], None] | None = None,
+    ) -> Evaluation:
+        """Have bash run `command`; where it is ready, the command runs already when this returns (`begun`).
 
-        What is awaited is its outcome; it must be awaited in any case. It is done when the command is over and
-        all that it wrote has gone to the sinks. `directory` must be absolute; `directory`, `environment` and `stdin`
-        hold for this command alone.
+        `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone. What it writes
+        goes to the sinks. Most commands end without anything to be waited for: then `on_end` is called with the outcome
+        when all has gone to the sinks, and that is all. It is called with None where there is more to do: then the
+        outcome is to be awaited (`outcome`). So it is where the evaluation has no `on_end`.
         """
         stdin_file = -1
         if stdin is not None:
@@ -193,11 +199,18 @@ class Bash:
             place=Place(self.directory, self._previous_directory),
             saved=self._channels.saved,
         )
-        execution = _Execution(script, sink, stderr_sink, stdin_file)
+        evaluation = Evaluation(script, sink, stderr_sink, stdin_file)
         self._protocol.expected = True
         if self._protocol.state is State.LISTENING and (self._settled or self._drained()):
-            self._launch(execution)
-        return self._outcome(execution)
+            if stdin_file < 0 and not script.cleanup:
+                evaluation.on_end = on_end
+            self._launch(evaluation)
+        return evaluation
+
+    def outcome(self, evaluation: Evaluation) -> Coroutine[Any, Any, Outcome]:
+        """Return how a command has ended, when it has: it must be awaited. Nobody is called at the end then."""
+        evaluation.on_end = None
+        return self._outcome(evaluation)
 
     def settle(self) -> None:
         """Make ready for the next command, where nobody waits: then `begin` does no more than write its text.
@@ -364,40 +377,41 @@ class Bash:
 
     # --- one command ----------------------------------------------------------------------------------
 
-    def _launch(self, execution: _Execution) -> None:
+    def _launch(self, evaluation: Evaluation) -> None:
         """Have bash begin with the command. All that was written before has gone to the idle sink."""
-        execution.begun = True
-        execution.stderr_moved_before = self._stderr_moved
-        if not self._settled:
+        evaluation.begun, self._evaluation = True, evaluation
+        evaluation.stderr_moved_before = self._stderr_moved
+        # A trap of the user's on a signal can have changed the modes since: it needs no command for that.
+        if not (self._settled and self.terminal.has_baseline_modes):
             self._restore_terminal()
-        setup = [*self._stderr_setup(apart=execution.stderr_sink is not None), *execution.script.setup]
-        self.terminal.sink = execution.sink
+        setup = [*self._stderr_setup(apart=evaluation.stderr_sink is not None), *evaluation.script.setup]
+        self.terminal.sink = evaluation.sink
         if self.stderr_terminal:
-            self.stderr_terminal.sink = execution.stderr_sink or execution.sink
-        self._run(execution.script.text, setup)
+            self.stderr_terminal.sink = evaluation.stderr_sink or evaluation.sink
+        self._run(evaluation.script.text, setup)
 
-    async def _outcome(self, execution: _Execution) -> Outcome:
+    async def _outcome(self, evaluation: Evaluation) -> Outcome:
         """See the command through to its end."""
         try:
-            if not execution.begun and not await self._begins(execution):
+            if not evaluation.begun and not await self._begins(evaluation):
                 return self._died_outcome()
-            ended = await self._ended(execution.script.text)
+            ended = await self._ended(evaluation.script.text)
             if isinstance(ended, Death) or ended.kind is not ReportKind.RAN or not self._drained():
                 await self._fences()
         finally:
             self._protocol.expected = False
-            if execution.stdin_file >= 0:
-                os.close(execution.stdin_file)
+            if evaluation.stdin_file >= 0:
+                os.close(evaluation.stdin_file)
             self.terminal.sink = self._idle_sink
             if self.stderr_terminal:
                 self.stderr_terminal.sink = self._idle_sink
         if isinstance(ended, Death) or not await self._back_in_loop():
             return self._died_outcome()
         if not ended.prepared:
-            self._stderr_moved = execution.stderr_moved_before
+            self._stderr_moved = evaluation.stderr_moved_before
         damage, self._protocol.damage = self._protocol.damage, None
-        if execution.script.cleanup and ended.prepared:
-            await self._clean_up(execution.script.cleanup)
+        if evaluation.script.cleanup and ended.prepared:
+            await self._clean_up(evaluation.script.cleanup)
         elif ended.kind is not ReportKind.RAN and self._directory_is_gone():
             # Each time that it enters the loop, bash complains about it. This command comes behind that.
             await self._clean_up([":"])
@@ -410,12 +424,12 @@ class Bash:
             damage=damage,
         )
 
-    async def _begins(self, execution: _Execution) -> bool:
+    async def _begins(self, evaluation: Evaluation) -> bool:
         """Begin with the command as soon as bash listens; return False where it has died instead."""
         while await self._back_in_loop():
             await self._fences()
             if self._protocol.state is State.LISTENING:
-                self._launch(execution)
+                self._launch(evaluation)
                 return True
         return False
 
@@ -458,11 +472,49 @@ class Bash:
             self._over = None
             self._gate.forget_keys()
         if isinstance(ended, Report):
-            self._carried = self._driver.carry(ended, self._carried, command, children=self.has_children())
-            self.directory = self._checked_directory(ended.directory)
-            self._previous_directory = ended.previous_directory
+            self._take_report(ended, command, children=self.has_children())
         self._channels.forget_text()
         return ended
+
+    def _take_report(self, ended: Report, command: str, *, children: bool) -> None:
+        """Take what the report at the end of a command says of bash."""
+        self._carried = self._driver.carry(ended, self._carried, command, children=children)
+        self.directory = self._checked_directory(ended.directory)
+        self._previous_directory = ended.previous_directory
+
+    def _over_with(self, ended: Report | Death) -> None:
+        """The command is over: tell whoever waits for that."""
+        evaluation = self._evaluation
+        if not self._over or self._over.done() or self._ended_plainly(evaluation, ended):
+            return
+        self._over.set_result(ended)
+        if evaluation and evaluation.on_end:
+            evaluation.on_end(None)
+
+    def _ended_plainly(self, evaluation: Evaluation | None, ended: Report | Death) -> bool:
+        """Close a command that has left nothing to wait for, as most do; return whether that was so.
+
+        It has reported its end itself, and without a signal that it may have died of; it has left no child, so that
+        all it wrote can be read at once; and nobody has asked for its outcome, also not when he was given its output.
+        """
+        if not (evaluation and evaluation.on_end) or isinstance(ended, Death) or ended.kind is not ReportKind.RAN:
+            return False
+        if not ended.prepared or ended.status > _SIGNALLED or self._protocol.damage or not self._drained():
+            return False
+        on_end, evaluation.on_end = evaluation.on_end, None
+        if on_end is None or self._over is None:
+            return False
+        self._over.set_result(ended)
+        self._over = None
+        self._protocol.expected = False
+        self._gate.forget_keys()
+        self._take_report(ended, evaluation.script.text, children=False)
+        self._channels.forget_text()
+        self._typed_ahead.clear()
+        for terminal in self._terminals():
+            terminal.sink = self._idle_sink
+        on_end(Outcome(status=ended.status))
+        return True
 
     def _stderr_setup(self, *, apart: bool) -> list[str]:
         """Return the step that moves descriptor 2 between the terminals, where it is one of them.
@@ -552,8 +604,8 @@ class Bash:
                 self._channels.ring()
             elif action is Action.PLACE_TEXT:
                 self._place_text()
-            elif heard and self._over and not self._over.done():
-                self._over.set_result(heard)
+            elif heard:
+                self._over_with(heard)
         if self._protocol.in_loop or self._protocol.state is State.DEAD:
             self._in_loop.set()
         if self._protocol.hopeless:

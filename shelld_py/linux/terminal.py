@@ -174,6 +174,11 @@ class Terminal:
             return termios.tcgetattr(self._slave)
         return list(self._baseline)
 
+    @property
+    def has_baseline_modes(self) -> bool:
+        """Whether the modes are those that every run starts with."""
+        return self._modes() == self._baseline
+
     def resume(self) -> None:
         """Let output flow again, whether a program (tcflow(3)) or a key (^S) has stopped it.
 

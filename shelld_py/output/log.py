@@ -84,6 +84,8 @@ class OutputLog:
         """The writer's, in its thread: it can be closed at any moment, and its number be that of another file."""
         self._writer = threading.get_ident()
         self._retry_at = 0
+        self._content: bytes | None = None
+        """All of it, where it is in memory."""
         self.size = 0
         """Bytes ever appended, kept or not: the offset of the end."""
         self.lost = 0
@@ -131,9 +133,19 @@ class OutputLog:
         log._pieces = log._pieces if length == size else []
         return log
 
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Return a log to read that is all in memory, where it is too short to be worth a file."""
+        log = cls("", 0)
+        log.size = len(content)
+        log._content = content
+        log._pieces = [_Piece(0, len(content), "", 0)]
+        return log
+
     def move_into(self, path: str, at: int) -> None:
         """Take note that all of the log lies in another file now, from `at` on. Nothing can be appended any more."""
         self.close()
+        self._content = None
         self._directory, _, name = path.rpartition("/")
         self._pieces = [_Piece(0, self.size, name, at)]
         self._file, self._room, self._retry_at = "", sys.maxsize, sys.maxsize
@@ -272,6 +284,8 @@ class OutputLog:
         return Chunk(end, b"", end - offset)
 
     def _read(self, name: str, at: int, length: int) -> bytes:
+        if self._content is not None:
+            return self._content[at : at + length]
         if name == self._file and self._fd >= 0 and threading.get_ident() == self._writer:
             return os.pread(self._fd, length, at)
         while True:

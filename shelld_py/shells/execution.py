@@ -1,5 +1,9 @@
 """One run in one bash: how it begins, how it is signalled, typed to and ended, and how its end is judged.
 
+It begins light. Where it ends plainly and soon, all that there is to do is done by one call from bash's report to the
+end of the run. Else it is promoted: after 10 ms, 16 KiB of output, or as soon as anything is asked of it or anything
+unusual happens. Then it gets a supervisor, and its end is awaited.
+
 It knows the run, the bash and what the shell was given to work with, but not the states of the shell: its owner is told
 nothing but the ending. What is looked at in between is in supervision.py, the judgement alone in endings.py.
 """
@@ -15,23 +19,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from shelld_py.bash.process import Bash
+from shelld_py.bash.process import Bash, Outcome
 from shelld_py.config import LimitSettings, ShellSettings
 from shelld_py.errors import StdinGap
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat
-from shelld_py.models import Cause, RunStatus, ShellState, Stream
+from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge
+from shelld_py.shells.limits import limited
 from shelld_py.shells.run import Ending, Run
 from shelld_py.shells.store import RunStore
-from shelld_py.shells.supervision import Supervisor
+from shelld_py.shells.supervision import Supervisor, cpu_of, kills_so_far
 from shelld_py.units import format_duration
 
-_FIRST_SAVE: Final = 0.01
-"""Seconds after which a run that is going on gets its snapshot; quicker ones get theirs at their end alone."""
+PROMOTED_AFTER: Final = 0.01
+"""Seconds after which a light run is promoted, and gets its snapshot: thrice what a command takes that only looks."""
 
 _BASH_PATIENCE: Final = 2.0
 """Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
@@ -79,7 +84,7 @@ class ShellContext:
 
 
 class Execution:
-    """The course of `run` in `bash`. Make it, which begins the command; await `completed`."""
+    """The course of `run` in `bash`. Make it, which begins the command; where it is promoted, await `completed`."""
 
     def __init__(
         self,
@@ -92,55 +97,104 @@ class Execution:
         used: ProcessStat | None,
         cgroup: ShellCgroup | None,
         shell_name: str,
+        on_promotion: Callable[["Execution"], None],
+        on_plain_end: Callable[["Execution", Ending], None],
     ) -> None:
         """Have bash begin with the command, in `directory` where that is not None.
 
         `background` is what earlier runs have left, `used` what bash had used before, `shell_name` the name of its
-        program. Raises what `Bash.begin` raises.
+        program. `on_promotion` is called once where the run is promoted, `on_plain_end` where it ends without that.
+        Raises what `Bash.begin` raises.
         """
         self.run = run
         self.stopping = False
         """Whether bash is ended on purpose: what the run did to deserve an end does not matter any more."""
+        self.used: ProcessStat | None = None
+        """What bash had used at the end of the run."""
         self._bash = bash
         self._context = context
         self._background = background
         self._cgroup = cgroup
         self._shell_name = shell_name
-        self._earlier = background.alive()
+        self._on_promotion = on_promotion
+        self._on_plain_end = on_plain_end
+        self._earlier = background.alive() if background else []
+        self._before = used if used and not background else bash.usage()
         self._line_typed = True
         self._ends: set[asyncio.Task[None]] = set()
-        self._supervisor = Supervisor(
-            run,
-            bash,
-            before=used if used and not background else bash.usage(),
-            earlier=self._earlier,
-            limits=context.limits,
-            on_breach=self._limit_broken,
-            cgroup=cgroup,
-            counter=context.kill_counter,
-        )
         command = run.command
-        self._outcome = bash.begin(
+        apart = command.streams is Streams.SEPARATE
+        light = not (apart or background or cgroup or limited(context.limits))
+        self._kills_before = 0
+        self._outcome: Coroutine[Any, Any, Outcome]
+        # What breaks a limit is told by what there was before the command.
+        self._supervisor = None if light else self._new_supervisor(kills_so_far(context.kill_counter))
+        self._evaluation = bash.begin(
             command.text,
             run.append,
-            stderr_sink=run.append_stderr if run.log(Stream.STDERR) else None,
+            stderr_sink=run.append_stderr if apart else None,
             directory=directory,
             environment=command.environment,
             stdin=command.stdin,
+            on_end=self._plainly_ended if light else None,
+        )
+        # bash works from here on, and what follows is done meanwhile.
+        run.on_promotion = self._promoted
+        if light:
+            self._kills_before = kills_so_far(context.kill_counter)
+
+    @property
+    def may_end_plainly(self) -> bool:
+        """Whether it is light. Else it is to be promoted at once."""
+        return self._evaluation.on_end is not None
+
+    def _plainly_ended(self, outcome: Outcome | None) -> None:
+        """bash calls this at the end of a light run: with the outcome, where there is nothing left to do."""
+        if outcome is None:
+            self.run.promote()
+            return
+        run, before, used = self.run, self._before, self._bash.usage()
+        self.used = used
+        if used and before:
+            run.cpu_seconds = cpu_of(used) - cpu_of(before)
+            run.peak_memory = used.memory
+        self._on_plain_end(self, Ending(RunStatus.COMPLETED, Cause.EXIT, outcome.status))
+
+    def _promoted(self) -> None:
+        """Make the run a full one: from here on it is looked after, and its end awaited."""
+        self._outcome = self._bash.outcome(self._evaluation)
+        if self._supervisor is None:
+            self._supervisor = self._new_supervisor(self._kills_before)
+        self._context.store.promote(self.run)
+        self._on_promotion(self)
+
+    def _new_supervisor(self, kills_before: int) -> Supervisor:
+        context = self._context
+        return Supervisor(
+            self.run,
+            self._bash,
+            before=self._before,
+            earlier=self._earlier,
+            limits=context.limits,
+            on_breach=self._limit_broken,
+            cgroup=self._cgroup,
+            counter=context.kill_counter,
+            kills_before=kills_before,
         )
 
-    async def completed(self, state: ShellState) -> tuple[Ending, list[ProcessStat], ProcessStat | None]:
-        """Return how the run ended, when it has; what it leaves behind; and what bash has used by now.
+    async def completed(self, state: ShellState) -> tuple[Ending, list[ProcessStat]]:
+        """Return how the promoted run ended, when it has, and what it leaves behind.
 
         `state` is that of the shell meanwhile. A fault of ours costs bash, and nothing else.
         """
         context, supervisor = self._context, self._supervisor
-        supervisor.after(_FIRST_SAVE, partial(context.store.publish, self.run, state))
+        assert supervisor is not None
+        supervisor.after(max(0.0, PROMOTED_AFTER - self.run.duration), partial(context.store.publish, self.run, state))
         if context.command_lifetime:
-            supervisor.after(context.command_lifetime, self._lifetime_over)
+            supervisor.after(max(0.0, context.command_lifetime - self.run.duration), self._lifetime_over)
         supervisor.start()
         try:
-            ending, left = await self._judged()
+            ending, left = await self._judged(supervisor)
         except Exception:
             context.logger.exception("run %s: a fault of the daemon", self.run.run_id)
             self._bash.kill()
@@ -148,10 +202,11 @@ class Execution:
             ending, left = Ending(RunStatus.LOST, Cause.UNKNOWN, error=error), []
         finally:
             supervisor.stop()
-        return ending, left, supervisor.close(left)
+        self.used = supervisor.close(left)
+        return ending, left
 
-    async def _judged(self) -> tuple[Ending, list[ProcessStat]]:
-        run, bash, supervisor = self.run, self._bash, self._supervisor
+    async def _judged(self, supervisor: Supervisor) -> tuple[Ending, list[ProcessStat]]:
+        run, bash = self.run, self._bash
         outcome = await self._outcome
         processes_left = not outcome.death and bash.has_children()
         breach = supervisor.last_breach(processes_left=processes_left)
@@ -180,6 +235,7 @@ class Execution:
     def type(self, text: bytes, *, eof: bool, offset: int | None) -> int:
         """Type `text` into the terminal; return the bytes that the run has accepted in all. Raises `StdinGap`."""
         run, bash = self.run, self._bash
+        run.promote()
         accepted = run.stdin_accepted
         if offset is not None:
             if offset > accepted:
@@ -194,7 +250,7 @@ class Execution:
         if eof:
             bash.type(bash.terminal.end_of_file_keys(after_line=self._line_typed))
             self._line_typed = True
-        if text or eof:
+        if self._supervisor and (text or eof):
             self._supervisor.input_given()
         return run.stdin_accepted
 
@@ -205,6 +261,7 @@ class Execution:
         run, the end of that is waited for: so who hears that nothing was signalled finds no run that goes on.
         """
         run = self.run
+        run.promote()
         run.signals_sent.add(number)
         deadline = time.monotonic() + _SIGNAL_PATIENCE
         while run.running and time.monotonic() < deadline:
@@ -221,6 +278,7 @@ class Execution:
         run, logger = self.run, self._context.logger
         if not run.running:
             return
+        run.promote()
         run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, error)
         run.signals_sent.add(signal.SIGINT)
         await _within(self._context.kill_grace, self._interrupted())

@@ -23,9 +23,11 @@ from shelld_py.models import (
     timestamp_of,
 )
 from shelld_py.output.log import Extents
+from shelld_py.shells.run import Run, printable
 
 _MILLI: Final = 1000
 _MICRO: Final = 1_000_000
+_MEBIBYTE: Final = 1024 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -101,6 +103,33 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             stderr_size=result.original_stderr_size,
             stdout_extents=extents.get(Stream.STDOUT),
             stderr_extents=extents.get(Stream.STDERR),
+        )
+
+    @classmethod
+    def of_light(cls, run: Run, state: ShellState, identity: str) -> Self:
+        """Return what is to be kept of a light run that has ended, without making its result first."""
+        ending, command = run.ending, run.command
+        assert ending is not None
+        size = len(run.held)
+        return cls(
+            run_id=run.run_id,
+            session_id=run.session_id,
+            started_at=int(run.started_at * _MILLI),
+            status=ending.status,
+            in_directory=False,
+            command=printable(command.text),
+            duration=round(run.duration * _MICRO),
+            cursor=size,
+            stdout_size=run.text_size(Stream.STDOUT) if size else 0,
+            exit_code=ending.exit_code,
+            working_directory=printable(run.working_directory) if run.working_directory else None,
+            cause=ending.cause,
+            state=state,
+            cpu_milliseconds=round(run.cpu_seconds * _MILLI),
+            peak_memory=round(run.peak_memory / _MEBIBYTE * _MILLI),
+            fingerprint=bytes.fromhex(identity),
+            error=ending.error,
+            description=command.description,
         )
 
     def result(self) -> RunResult:

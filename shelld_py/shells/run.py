@@ -1,19 +1,26 @@
 """A run: one command in one shell, its output, its result, and those who wait for it.
 
 It starts nothing and kills nothing; its shell does that and tells it.
+
+A run is light until it proves otherwise: what it writes is held in memory, and nothing is made for it. Most end like
+that. Who asks for more of it than its end, or a run that lasts or writes much, makes it a full one (`promote`), with
+logs on the disk; nobody can see what it was before.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Usage, utc_timestamp
 from shelld_py.output.excerpt import SizeCounter
 from shelld_py.output.log import OutputLog
+from shelld_py.output.text import INLINE, is_plain
 
 _MEBIBYTE: Final = 1024 * 1024
+SHORT: Final = 16 * 1024
+"""Bytes of output that are held in memory, and lie in the journal at the most; more has a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,7 @@ class _Channel:
 class Run:
     """A run from its start to its end. Its shell calls the methods; anyone may wait and read."""
 
-    def __init__(self, run_id: str, session_id: str, command: Command, logs: dict[Stream, OutputLog]) -> None:
-        """`logs` holds a log for each stream of its own: `stdout`, and `stderr` where that goes apart."""
+    def __init__(self, run_id: str, session_id: str, command: Command) -> None:
         self.run_id = run_id
         self.session_id = session_id
         self.command = command
@@ -65,7 +71,11 @@ class Run:
         """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
         self._duration = 0.0
         self._last_result: RunResult | None = None
-        self._channels = {stream: _Channel(log, SizeCounter(log)) for stream, log in logs.items()}
+        self.on_promotion: Callable[[], None] | None = None
+        """What makes it a full run, by `take_logs`; None for one that is that, or has ended."""
+        self._held = bytearray()
+        self._channels: dict[Stream, _Channel] = {}
+        """Its output streams; none as long as it is light."""
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
@@ -83,24 +93,71 @@ class Run:
         """Seconds from its start to its end, or to now."""
         return self._duration if self.ending else time.monotonic() - self._started
 
+    @property
+    def light(self) -> bool:
+        """Whether it goes on, and nobody has asked for more of it than its end."""
+        return self.on_promotion is not None
+
+    def promote(self) -> None:
+        """Make it a full run, if it is light."""
+        if self.on_promotion:
+            promotion, self.on_promotion = self.on_promotion, None
+            promotion()
+
+    def take_logs(self, logs: Mapping[Stream, OutputLog]) -> None:
+        """Keep the output in `logs` from now on, and what has come before as well: as a full run does.
+
+        There is one for each stream of its own: `stdout`, and `stderr` where that goes apart.
+        """
+        self._channels = {stream: _Channel(log, SizeCounter(log)) for stream, log in logs.items()}
+        held, self._held = self._held, bytearray()
+        if held:
+            active_at = self.active_at
+            self._append(Stream.STDOUT, memoryview(held))
+            self.active_at = active_at
+
+    @property
+    def held(self) -> bytes:
+        """What a light run has written."""
+        return bytes(self._held)
+
     def log(self, stream: Stream) -> OutputLog | None:
         """Return the log of `stream`; standard error has one only where it goes apart."""
-        channel = self._channels.get(stream)
+        channel = self._streams.get(stream)
         return channel.log if channel else None
 
     @property
     def logs(self) -> Iterable[OutputLog]:
         """All its logs."""
-        return [channel.log for channel in self._channels.values()]
+        return [channel.log for channel in self._streams.values()]
+
+    @property
+    def _streams(self) -> dict[Stream, _Channel]:
+        """Its output streams. Of a run that is light they are made: somebody asks for them."""
+        self.promote()
+        if not self._channels:
+            log = OutputLog.of(self.held)
+            channel = self._channels[Stream.STDOUT] = _Channel(log, SizeCounter(log))
+            channel.counter.note(memoryview(self._held))
+            channel.counter.finish()
+        return self._channels
 
     def text_size(self, stream: Stream) -> int:
         """Return the characters of the text of `stream` so far; what is not rendered yet counts by its bytes."""
-        channel = self._channels.get(stream)
+        channel = self._streams.get(stream)
         return channel.counter.size if channel else 0
 
     def append(self, data: memoryview) -> None:
         """Take what the command wrote to its terminal."""
-        self._append(Stream.STDOUT, data)
+        if self._channels:
+            self._append(Stream.STDOUT, data)
+            return
+        self._held += data
+        self.active_at = time.monotonic()
+        size = len(self._held)
+        # What takes long to render is not measured while somebody waits for the end.
+        if size > SHORT or (size > INLINE and not (self._held.isascii() and is_plain(self.held))):
+            self.promote()
 
     def append_stderr(self, data: memoryview) -> None:
         """Take what the command wrote to its standard error, where that goes apart."""
@@ -114,17 +171,22 @@ class Run:
 
     def finish(self, ending: Ending) -> None:
         """End the run. All that it wrote has been appended."""
+        self.on_promotion = None
         self._duration = time.monotonic() - self._started
         self.awaiting_input = False
         for channel in self._channels.values():
             channel.counter.finish()
-        lost = sum(channel.log.lost for channel in self._channels.values())
-        if lost:
-            said = f"{ending.error} " if ending.error else ""
-            error = f"{said}{lost} bytes of output could not be written to disk and are lost."
-            ending = Ending(ending.status, ending.cause, ending.exit_code, ending.signal, error, ending.restored)
         self.ending = ending
+        self.note_loss(sum(channel.log.lost for channel in self._channels.values()))
         self._wake()
+
+    def note_loss(self, lost: int) -> None:
+        """Say in the ending that so many bytes of output are lost, if any are."""
+        if lost and self.ending:
+            said = f"{self.ending.error} " if self.ending.error else ""
+            error = f"{said}{lost} bytes of output could not be written to disk and are lost."
+            self.ending = replace(self.ending, error=error)
+            self._last_result = None
 
     async def changed(self) -> None:
         """Return when there is news: output, the end, waiting for input or no longer."""
@@ -148,7 +210,7 @@ class Run:
 
     async def measure(self) -> None:
         """Render what has come so far for its size: the next result has the true sizes."""
-        for channel in self._channels.values():
+        for channel in self._streams.values():
             await channel.counter.measure()
 
     def result(self, state: ShellState) -> RunResult:
@@ -156,17 +218,17 @@ class Run:
         if self._last_result and self._last_result.state is state:
             return self._last_result
         ending = self.ending
-        log = self._channels[Stream.STDOUT].log
+        log = self._streams[Stream.STDOUT].log
         result = RunResult(
             run_id=self.run_id,
             session_id=self.session_id,
-            command=_printable(self.command.text),
+            command=printable(self.command.text),
             description=self.command.description,
             status=self.status,
             cause=ending.cause if ending else None,
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,
-            error=_printable(ending.error) if ending and ending.error else None,
+            error=printable(ending.error) if ending and ending.error else None,
             stdout=None,
             stderr=None,
             streams=self.command.streams,
@@ -175,7 +237,7 @@ class Run:
             original_stderr_size=self.text_size(Stream.STDERR),
             cursor=log.size,
             directory=self.command.directory,
-            working_directory=_printable(self.working_directory) if self.working_directory else None,
+            working_directory=printable(self.working_directory) if self.working_directory else None,
             background_pids=self.background_pids,
             awaiting_input=self.awaiting_input,
             timed_out=self.timed_out,
@@ -209,6 +271,6 @@ class Run:
                 waiter.set_result(None)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return `text` as it can be sent: bytes that were not UTF-8 (surrogates) become U+FFFD."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -34,9 +34,9 @@ from shelld_py.models import (
 )
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.background import Background
-from shelld_py.shells.execution import Execution, ShellContext
+from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import Ending, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 
 _REMOVAL_PATIENCE: Final = 1.0
@@ -45,6 +45,10 @@ _REMOVAL_PATIENCE: Final = 1.0
 _REMOVAL_PAUSE: Final = 0.002
 _DESCRIPTORS: Final = 48
 """Descriptors that must be free to start a bash: it takes some 22 in the daemon, and as many again for a moment."""
+
+_TIMER_ROUNDING: Final = 0.0005
+"""uvloop's timers count milliseconds."""
+
 _MEBIBYTE: Final = 1024 * 1024
 
 
@@ -64,6 +68,8 @@ class Shell:
         self._driving: asyncio.Task[None] | None = None
         self._cgroup: ShellCgroup | None = None
         self._execution: Execution | None = None
+        self._promotion: asyncio.TimerHandle | None = None
+        """One timer for all light runs: it goes on as long as there are any, so that each of them costs none."""
         self._background = Background(context.store)
         self._own_log: OutputLog | None = None
         self._usage: processes.ProcessStat | None = None
@@ -117,6 +123,8 @@ class Shell:
                 used=self._usage,
                 cgroup=self._cgroup,
                 shell_name=self._shell_name,
+                on_promotion=self._promoted,
+                on_plain_end=self._plainly_ended,
             )
         except BaseException:
             self._context.store.delete(run.run_id)
@@ -125,7 +133,10 @@ class Shell:
         self.last_run = run
         self._execution = execution
         self._take(Event.RUN)
-        self._driving = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+        if not execution.may_end_plainly:
+            run.promote()
+        elif self._promotion is None:
+            self._promotion = asyncio.get_running_loop().call_later(PROMOTED_AFTER, self._promote_what_lasts)
         self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         return run
 
@@ -304,6 +315,7 @@ class Shell:
             if execution:
                 execution.stopping = True
                 run = execution.run
+                run.promote()
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
             await bash.end()
             if self._driving:
@@ -346,10 +358,41 @@ class Shell:
 
     # --- runs -----------------------------------------------------------------------------------------
 
+    def _promote_what_lasts(self) -> None:
+        """Promote the light run that goes on, if it has lasted; else look again when it will have."""
+        self._promotion = None
+        execution = self._execution
+        if execution is None or not execution.may_end_plainly:
+            return
+        left = PROMOTED_AFTER - execution.run.duration
+        if left > _TIMER_ROUNDING:
+            self._promotion = asyncio.get_running_loop().call_later(left, self._promote_what_lasts)
+        else:
+            execution.run.promote()
+
+    def _promoted(self, execution: Execution) -> None:
+        """A run is a full one from here on: a task sees it through."""
+        bash = self._bash
+        assert bash is not None
+        self._driving = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+
+    def _plainly_ended(self, execution: Execution, ending: Ending) -> None:
+        """A light run has ended: it is kept before anybody hears of it, and what can wait is done after the answer."""
+        run, bash = execution.run, self._bash
+        assert bash is not None
+        self._usage = execution.used
+        run.working_directory = bash.directory
+        self._execution = None
+        self._take(Event.FINISH)
+        run.finish(ending)
+        self._context.store.keep(run, self.state)
+        asyncio.get_running_loop().call_soon(bash.settle)
+
     async def _drive(self, execution: Execution, bash: Bash) -> None:
-        """See a run through to its end, whatever happens."""
+        """See a full run through to its end, whatever happens."""
         run, store = execution.run, self._context.store
-        ending, left, self._usage = await execution.completed(self.state)
+        ending, left = await execution.completed(self.state)
+        self._usage = execution.used
         run.background_pids = tuple(stat.pid for stat in left)
         run.working_directory = bash.directory
         self._execution = None
@@ -365,6 +408,7 @@ class Shell:
                 self._background.add(run, left)
             else:
                 store.release(run)
+            bash.settle()
 
     def _take_idle_output(self, data: memoryview) -> None:
         """Keep what is written while no run goes on: with the run that it comes from, where only one can be."""

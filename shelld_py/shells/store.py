@@ -48,15 +48,13 @@ from shelld_py.shells.data_directory import calling, is_file, put_aside
 from shelld_py.shells.directories import OUTPUT_LOG, SNAPSHOT, STDERR_LOG, RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Journal, Place
 from shelld_py.shells.record import Key, Record
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import SHORT, Run
 
 _LOG_NAMES: Final = {Stream.STDOUT: OUTPUT_LOG, Stream.STDERR: STDERR_LOG}
 _RESTARTED: Final = "The daemon ended while the command was running."
 _RUN_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
 _SIGNS_OF_A_RUN: Final = frozenset({SNAPSHOT, OUTPUT_LOG})
 _MOST_NAMED: Final = 5
-SHORT: Final = 16 * 1024
-"""Bytes of output that lie in the journal at the most; more has a directory."""
 _COUNTED_AT_START: Final = 256 * 1024 * 1024
 """Bytes of output whose characters are counted at the start, in all: some seconds. Of more, the bytes are told."""
 
@@ -143,21 +141,26 @@ class RunStore:
             self._lock = -1
 
     def create(self, session_id: str, command: Command, run_id: str | None = None) -> Run:
-        """Make a run with its directory; its snapshot is for `save`. Raises `RunIdConflict` when the id is taken."""
+        """Make a light run, for which nothing lies on the disk. Raises `RunIdConflict` when the id is taken."""
         run_id = run_id or secrets.token_hex(16)
         if run_id in self._entries:
             raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
-        try:
-            self._directories.take(run_id)
-        except OSError as error:
-            self._logger.error("run %s: its directory cannot be made: %s", run_id, error)
-        path = self._directories.path(run_id)
-        logs = {Stream.STDOUT: OutputLog(f"{path}/{OUTPUT_LOG}", self._settings.log_max)}
-        if command.streams is Streams.SEPARATE:
-            logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
-        run = Run(run_id, session_id, command, logs)
+        run = Run(run_id, session_id, command)
+        run.on_promotion = partial(self.promote, run)
         self._entries[run_id] = Entry(run_id, session_id, RunStatus.RUNNING, run)
         return run
+
+    def promote(self, run: Run) -> None:
+        """Give a light run its directory, which gets its name with the first snapshot, and its logs there."""
+        try:
+            self._directories.take(run.run_id)
+        except OSError as error:
+            self._logger.error("run %s: its directory cannot be made: %s", run.run_id, error)
+        path = self._directories.path(run.run_id)
+        logs = {Stream.STDOUT: OutputLog(f"{path}/{OUTPUT_LOG}", self._settings.log_max)}
+        if run.command.streams is Streams.SEPARATE:
+            logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
+        run.take_logs(logs)
 
     def save(self, run: Run, state: ShellState) -> None:
         """Write the snapshot of `run` as it stands now."""
@@ -166,6 +169,7 @@ class RunStore:
 
     def publish(self, run: Run, state: ShellState) -> None:
         """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
+        run.promote()
         if not self._directories.published(run.run_id):
             self.save(run, state)
 
@@ -181,22 +185,24 @@ class RunStore:
         for log in joined:
             log.discard_segments()
 
-    def keep(self, record: Record, output: bytes) -> None:
-        """Keep a run that has begun and ended without anybody having been told of it, by one append.
+    def keep(self, run: Run, state: ShellState) -> None:
+        """Keep an ended light run by one append, and let go of it.
 
-        Raises `RunIdConflict` when its id is taken. `output` is all that it wrote: of merged streams, and not more
-        than `SHORT` bytes. Where the disk refuses, memory holds the record, and the output is lost.
+        Where the disk refuses, memory holds what is said of it without its output.
         """
-        run_id = record.run_id
-        if run_id in self._entries:
-            raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
-        entry = self._entries[run_id] = Entry(run_id, record.session_id, record.status)
+        entry = self._entries.get(run.run_id)
+        if entry is None:
+            return
+        entry.run = None
+        entry.status = run.status
+        output = run.held
         try:
-            entry.place = self._journal.append(record.packed(), output)
+            entry.place = self._journal.append(Record.of_light(run, state, entry.fingerprint).packed(), output)
         except OSError as error:
-            self._logger.error("run %s: it cannot be written to the journal: %s", run_id, error)
-            entry.unsaved = record
-        self._ended.append(run_id)
+            self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
+            run.note_loss(len(output))
+            entry.unsaved = Record.of_light(run, state, entry.fingerprint)
+        self._ended.append(run.run_id)
         self._tidy_soon()
 
     def release(self, run: Run) -> None:

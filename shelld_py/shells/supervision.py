@@ -59,18 +59,19 @@ class Supervisor:
         on_breach: Callable[[Cause, str], None],
         cgroup: ShellCgroup | None = None,
         counter: KillCounter | None = None,
+        kills_before: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`before` is what bash had used; `earlier` lives below it and belongs to other runs.
 
         `on_breach` is called once, with the limit that is broken and the figures. `cgroup` is the shell's, `counter`
-        counts what the kernel kills in the daemon's.
+        counts what the kernel kills in the daemon's: `kills_before` when the run began.
         """
         self._run = run
         self._bash = bash
         self._on_breach = on_breach
         self._clock = clock
-        self._use = _Use(run, bash, before, earlier, cgroup, counter)
+        self._use = _Use(run, bash, before, earlier, cgroup, counter, kills_before)
         self._input = _InputWait()
         self._limits = _LimitCheck(bash, limits, cgroup, clock()) if limited(limits) else None
         self._interval = limits.check_interval
@@ -197,14 +198,15 @@ class _Use:
         earlier: Iterable[ProcessStat],
         cgroup: ShellCgroup | None,
         counter: KillCounter | None,
+        kills_before: int,
     ) -> None:
         self._run = run
         self._bash = bash
         self._earlier = {stat.pid for stat in earlier}
         self._cgroup = cgroup
         self._counter = counter
-        self._kills_before = (counter.count() if counter else None) or 0
-        self._at_start = _cpu_of(before) if before else 0.0
+        self._kills_before = kills_before
+        self._at_start = cpu_of(before) if before else 0.0
         self._events_before = _NOTHING
         self._cgroup_at_start = 0.0
         if cgroup:
@@ -218,13 +220,13 @@ class _Use:
         if memory is None:
             memory = sum(stat.memory for stat in members)
         self._run.peak_memory = max(self._run.peak_memory, memory)
-        self._take_cpu(sum(_cpu_of(stat) for stat in members if stat.pid not in self._earlier) - self._at_start)
+        self._take_cpu(sum(cpu_of(stat) for stat in members if stat.pid not in self._earlier) - self._at_start)
 
     def close(self, left: Iterable[ProcessStat]) -> ProcessStat | None:
         after = self._bash.usage()
         death = self._bash.death
         if after:
-            self._take_cpu(_cpu_of(after) + sum(map(_cpu_of, left)) - self._at_start)
+            self._take_cpu(cpu_of(after) + sum(map(cpu_of, left)) - self._at_start)
             self._run.peak_memory = max(self._run.peak_memory, after.memory)
         elif death:
             self._take_cpu(death.cpu_seconds - self._at_start)
@@ -239,7 +241,7 @@ class _Use:
         own = self._cgroup.events().killed - self._events_before.killed if self._cgroup else 0
         if own:
             return own, True
-        return ((self._counter.count() if self._counter else None) or 0) - self._kills_before, False
+        return kills_so_far(self._counter) - self._kills_before, False
 
     def _take_cpu(self, seconds: float) -> None:
         self._run.cpu_seconds = max(self._run.cpu_seconds, seconds)
@@ -316,7 +318,12 @@ class _LimitCheck:
         return None
 
 
-def _cpu_of(stat: ProcessStat) -> float:
+def kills_so_far(counter: KillCounter | None) -> int:
+    """Return how many processes the kernel has killed for want of memory, as far as that is counted."""
+    return (counter.count() if counter else None) or 0
+
+
+def cpu_of(stat: ProcessStat) -> float:
     """Return the CPU time of a process and of what it has waited for."""
     return stat.cpu_seconds + stat.reaped_cpu_seconds
 

@@ -75,6 +75,7 @@ def test_a_wait_that_is_given_up(tmp_path: Path) -> None:
 
     async def test(shell: Shell) -> None:
         run = shell.submit(Command(text="read x"))
+        run.promote()
         before = asyncio.all_tasks()
         waiting = asyncio.create_task(wait(shell, run, ["output:x", "quiet:1h", "input", "port:1"]).wait(60))
         await asyncio.sleep(0)

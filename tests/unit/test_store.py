@@ -43,6 +43,7 @@ def open_store(directory: Path, **settings: int) -> Iterator[RunStore]:
 async def finished(store: RunStore, data: bytes = b"", run_id: str | None = None, command: Command = LS) -> Run:
     """Make a run that has written `data` and ended."""
     run = store.create("main", command, run_id)
+    run.promote()
     store.save(run, BUSY)
     run.append(memoryview(data))
     run.finish(DONE)
@@ -73,6 +74,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path) as store:
             run = store.create("main", Command(text="ls", streams=Streams.SEPARATE), "r1")
+            run.promote()
             store.save(run, BUSY)
             assert snapshot_of(tmp_path, "r1") | {
                 "status": "running",
@@ -120,6 +122,7 @@ def test_an_ended_run_is_read_from_its_files(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path) as store:
             run = store.create("main", LS, "r1")
+            run.promote()
             run.append(memoryview(b"text\n"))
             run.finish(DONE)
             await store.seal(run, READY)
@@ -176,6 +179,7 @@ def test_the_newest_ended_runs_are_kept(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path, retain_runs=3) as store:
             going_on = store.create("main", LS, "going-on")
+            going_on.promote()
             store.save(going_on, BUSY)
             for number in range(8):
                 await finished(store, b"output %d\n" % number, f"r{number}")
@@ -211,6 +215,7 @@ def test_a_run_does_not_inherit_the_files_of_one_that_is_gone(tmp_path: Path) ->
             separate = Command(text="old", streams=Streams.SEPARATE)
             for number in range(4):
                 run = store.create("main", separate, f"old{number}")
+                run.promote()
                 run.append(memoryview(b"o" * 2000))
                 run.append_stderr(memoryview(b"e" * 2000))
                 run.finish(DONE)
@@ -235,6 +240,7 @@ def test_deleting_and_clearing(tmp_path: Path) -> None:
             for name in ("a", "b", "c"):
                 await finished(store, run_id=name)
             going_on = store.create("main", LS, "going-on")
+            going_on.promote()
             store.save(going_on, BUSY)
             store.delete("a")
             store.delete("not there")
@@ -274,6 +280,7 @@ def daemon_that_crashes(directory: str, log_max: int, output: bytes, pipe: Conne
     store = RunStore(Path(directory), OutputSettings(log_max=log_max), LOGGER)
     store.open()
     run = store.create("main", Command(text="make", streams=Streams.SEPARATE), "r1")
+    run.promote()
     store.save(run, BUSY)
     run.append(memoryview(output))
     run.append_stderr(memoryview("ä\n".encode()))
@@ -390,6 +397,7 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
     async def test() -> None:
         with open_store(tmp_path) as store:
             run = store.create("main", LS, "r1")
+            run.promote()
             if saved_before:
                 store.save(run, BUSY)
             for directory in (*tmp_path.glob("*/*/"), tmp_path / "journal"):
@@ -489,6 +497,7 @@ def test_background_output_after_the_end(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path, log_max=800) as store:
             run = store.create("main", LS, "r1")
+            run.promote()
             run.append(memoryview(b"0123456789" * 300))
             run.finish(DONE)
             await store.seal(run, READY)
