@@ -196,6 +196,13 @@ def run_time(pid: int) -> float:
     return math.inf
 
 
+def starved_time(pid: int) -> float:
+    """Return the seconds for which `pid` could have run, but had to wait for a CPU; 0 where that is not counted."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+        return int(file.read(64).split()[1]) / 1e9
+    return 0.0
+
+
 def working_directory(pid: int) -> str | None:
     """Return the physical working directory of `pid`; the kernel adds ` (deleted)` to one that is gone."""
     with contextlib.suppress(OSError):

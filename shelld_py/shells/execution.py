@@ -22,6 +22,7 @@ from typing import Any, Final
 from shelld_py.bash.process import Bash, Outcome
 from shelld_py.config import LimitSettings, ShellSettings
 from shelld_py.errors import StdinGap
+from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.orphans import Reaper
@@ -40,6 +41,9 @@ PROMOTED_AFTER: Final = 0.01
 
 _BASH_PATIENCE: Final = 2.0
 """Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
+
+_MOST_ROUNDS: Final = 5
+"""So often at most has a bash that is starved of processor time that patience anew."""
 
 _FIRST_KILL_PAUSE: Final = 0.2
 """Seconds that bash has after the first SIGKILL to go on to what comes next in a list: it starts that at once."""
@@ -284,7 +288,7 @@ class Execution:
         await _within(self._context.kill_grace, self._interrupted())
         if run.running:
             logger.info("run %s: not ended by SIGINT, killing what it started", run.run_id)
-            await _within(_BASH_PATIENCE, self._kill_started())
+            await self._kill_started_in_time()
         if run.running:
             logger.warning("run %s: bash does not come back, killing it", run.run_id)
             self._bash.kill()
@@ -300,6 +304,17 @@ class Execution:
         await self._bash.interrupt()
         while self.run.running:
             await self.run.changed()
+
+    async def _kill_started_in_time(self) -> None:
+        """Kill what the run has started; give it up when bash does not come back in time.
+
+        The time in which bash waited for a processor, on a machine that has too few, is not counted against it.
+        """
+        for _ in range(_MOST_ROUNDS):
+            starved = processes.starved_time(self._bash.pid)
+            await _within(_BASH_PATIENCE, self._kill_started())
+            if not self.run.running or processes.starved_time(self._bash.pid) - starved < _BASH_PATIENCE / 2:
+                return
 
     async def _kill_started(self) -> None:
         """Kill all that the run has started, and what bash starts next: a list or a loop goes on after a SIGKILL.
