@@ -91,19 +91,19 @@ class Admission:
         `BodyTooLarge`.
         """
         self.check_site(scope)
+        key = None
         try:
             key = checked_key(scope, self._keys)
         except KeyRequired:
             if not self._continues(scope):
                 raise
-        else:
-            if not self._keys.locked and self._exists(scope):
-                self._keys.lock(key)
         if is_essential(scope):
             self._capacity.spare()
         elif self._capacity.scarce():
             raise Overloaded("Too many connections are open, or too few descriptors are left; try again later.")
         self.begin()
+        if key and not self._keys.locked and self._exists(scope):
+            self._keys.lock(key)
         admitted = Admitted(receive, self._limit)
         self._admitted.add(admitted)
         declared = header(scope, b"content-length")

@@ -162,7 +162,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**options)
         self._settings = settings
         self.waiting_since = 0.0
-        """When it began to wait for a request; 0 while it serves one, and when it ends."""
+        """When it began to wait for a request, or for the client to leave; 0 while it serves one."""
         self.trusted = False
         """Whether it has had a request that was not refused."""
         self._deadline: float | None = None
@@ -310,6 +310,7 @@ class Connection(HttpToolsProtocol):
         if exchange and not exchange.more_body:
             self.transport.close()
         else:
+            self.waiting_since = self.loop.time()
             self.transport.write_eof()
             self._end_in(_FAREWELL)
 
@@ -318,6 +319,8 @@ class Connection(HttpToolsProtocol):
         if self._serving():
             self._over = True
             self.cycle.keep_alive = False
+            return
+        if self.transport.is_closing():
             return
         body = reason.encode()
         head = b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d" % len(body)

@@ -42,6 +42,8 @@ class Repeats:
         """`clock` gives seconds that only grow."""
         self._clock = clock
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._size = 0
+        """Bytes of all answers that are kept."""
         self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def starting(self, key: str) -> asyncio.Lock:
@@ -76,23 +78,29 @@ class Repeats:
         entry = self._entries[key] = _Entry(fingerprint, self._clock())
         return entry
 
+    def keep(self, key: str, entry: _Entry, answer: list[Message]) -> None:
+        """Keep the answer to the request with `key`, unless that has been forgotten meanwhile."""
+        if self._entries.get(key) is entry:
+            entry.size = sum(len(message.get("body", b"")) for message in answer)
+            self._size += entry.size
+
     def discard(self, key: str) -> None:
         """Forget `key`: nothing was done for it."""
-        self._entries.pop(key, None)
+        entry = self._entries.pop(key, None)
+        self._size -= entry.size if entry else 0
 
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+        self._size = 0
 
     def _expire(self) -> None:
         oldest = self._clock() - _LIFETIME
-        size = sum(entry.size for entry in self._entries.values())
         while self._entries:
             key, entry = next(iter(self._entries.items()))
-            if entry.created_at >= oldest and len(self._entries) <= _MOST_ENTRIES and size <= _MOST_BYTES:
+            if entry.created_at >= oldest and len(self._entries) <= _MOST_ENTRIES and self._size <= _MOST_BYTES:
                 return
-            size -= entry.size
-            del self._entries[key]
+            self.discard(key)
 
 
 def idempotency_key(scope: Scope) -> str | None:
@@ -154,7 +162,7 @@ class AnswerRepeats:
             await self._app(scope, receive_again, send_and_keep)
         finally:
             if messages and messages[0]["status"] < HTTPStatus.BAD_REQUEST:
-                entry.size = sum(len(message.get("body", b"")) for message in messages)
+                self._repeats.keep(key, entry, messages)
                 entry.answer.set_result(messages)
             else:
                 self._repeats.discard(key)

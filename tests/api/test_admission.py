@@ -378,6 +378,18 @@ def test_strangers_cannot_use_up_the_connections(start_daemon: Callable[..., Run
         assert strangers[-2].rest().endswith(b"ok")
 
 
+def test_refused_requests_do_not_keep_their_connections(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """Strangers who are refused and stay make room for the next one."""
+    daemon = start_daemon(server__max_connections="8")
+    daemon.client.close()
+    with ExitStack() as stack:
+        for _ in range(40):
+            stranger = stack.enter_context(Raw(daemon))
+            stranger.send(head("POST", "/run", 1 << 30, key=None))
+            assert stranger.socket.recv(12) == b"HTTP/1.1 401"
+        assert daemon.ask("GET", "/status", key=KEY).body == b"available"
+
+
 def test_when_connections_all_have_a_request_the_next_ones_can_end_some(
     start_daemon: Callable[..., RunningDaemon],
 ) -> None:
