@@ -19,9 +19,8 @@ from shelld_py.errors import (
     ShellUnrecoverable,
 )
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
-from shelld_py.output.excerpt import pieces
+from shelld_py.output.excerpt import LARGE, LogOf, OutputChoice, pieces, with_output
 from shelld_py.output.log import OutputLog
-from shelld_py.output.showing import LARGE, LogOf, OutputChoice, with_output
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
@@ -98,7 +97,7 @@ async def run_response(
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
     sizes = [result.original_stdout_size, result.original_stderr_size]
     sizes += [log.size for stream in Stream if (log := log_of(stream))]
-    if choice.cut.maximum == 0 and max(sizes) > LARGE:
+    if choice.maximum == 0 and max(sizes) > LARGE:
         return _streamed(result, log_of, choice.form, status, headers, notice=notice if as_text else None)
     result = await with_output(result, log_of, choice, _where)
     if not as_text:

@@ -13,9 +13,9 @@ from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Suc
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
 from shelld_py.models import DurationText, OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
+from shelld_py.output.excerpt import OutputChoice
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
-from shelld_py.output.showing import OutputChoice
 from shelld_py.shells.news import DEFAULT_LIMIT, read_run, start_of_last_line
 from shelld_py.shells.run import Run
 from shelld_py.shells.store import Entry

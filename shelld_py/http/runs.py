@@ -32,7 +32,7 @@ from shelld_py.models import (
     Stream,
     WaitResult,
 )
-from shelld_py.output.showing import OutputChoice
+from shelld_py.output.excerpt import OutputChoice
 from shelld_py.shells.conditions import Condition, Reader, Until
 from shelld_py.shells.news import read_run
 from shelld_py.shells.run import Run

@@ -39,7 +39,7 @@ from shelld_py.models import (
     Streams,
     utc_timestamp,
 )
-from shelld_py.output.showing import OutputChoice
+from shelld_py.output.excerpt import OutputChoice
 from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell

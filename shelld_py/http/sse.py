@@ -8,8 +8,9 @@ from typing import Final, Protocol
 import msgspec
 
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
+from shelld_py.output.excerpt import decoder
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import INLINE, LINE_LIMIT, TextRenderer, character_boundary, render
+from shelld_py.output.text import INLINE, LINE_LIMIT, render
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
@@ -31,41 +32,33 @@ class LiveText:
     """
 
     def __init__(self, form: OutputFormat) -> None:
-        self._renderer = TextRenderer() if form is OutputFormat.TEXT else None
+        self._decoder = decoder(form, errors="replace")
+        self._raw = form is OutputFormat.RAW
         self._sent = ""
-        self._held = b""
 
     @property
     def pending(self) -> int:
         """Bytes that are rendered again with the next ones: those of the unfinished line."""
-        return self._renderer.pending if self._renderer else 0
+        return self._decoder.pending
 
     def resume(self, data: bytes) -> None:
         """Take what was sent before, on another connection: all of it, also what would be held back now.
 
         Raw text needs no memory of it.
         """
-        if self._renderer is not None:
-            complete = self._renderer.feed(data)
+        if not self._raw:
+            complete = self._decoder.feed(data)
             self._sent = render(data)[len(complete) :]
 
     def feed(self, data: bytes) -> tuple[str, int]:
         """Return what to send for `data`, and how many bytes at its end are held back as incomplete."""
-        if self._renderer is None:
-            data = self._held + data
-            boundary = character_boundary(data)
-            self._held = data[boundary:]
-            return data[:boundary].decode("utf-8", "replace"), len(self._held)
-        complete = self._renderer.feed(data)
-        line, meaningless = self._renderer.unfinished()
+        complete = self._decoder.feed(data)
+        line, meaningless = self._decoder.unfinished()
         return self._beyond_sent(complete + line, line), meaningless
 
     def finish(self, data: bytes) -> str:
         """Return what to send for `data`, the last there is."""
-        if self._renderer is None:
-            data, self._held = self._held + data, b""
-            return data.decode("utf-8", "replace")
-        return self._beyond_sent(self._renderer.feed(data) + self._renderer.finish(), "")
+        return self._beyond_sent(self._decoder.feed(data) + self._decoder.finish(), "")
 
     def _beyond_sent(self, text: str, line: str) -> str:
         sent, self._sent = self._sent, line

@@ -1,35 +1,53 @@
-"""The part of an output that an answer shows: all of it, or its beginning and end with a mark in between.
+"""What an answer shows of an output: all of it, or its beginning and end with a mark in between; and how much there is.
 
-Reads the log, which is where output lives; keeps nothing. Knows nothing of runs or HTTP.
+Reads the log, which is where output lives; keeps nothing of it. Knows results, but nothing of HTTP, of tools, or of
+who waits.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from shelld_py.models import OutputFormat
+import msgspec
+
+from shelld_py.config import OutputSettings
+from shelld_py.models import OutputFormat, RunResult, Stream
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import INLINE, LINE_LIMIT, TextRenderer, character_boundary, is_plain
+from shelld_py.output.text import INLINE, LINE_LIMIT, RawDecoder, TextRenderer, is_plain
 
+LARGE: Final = 1024 * 1024
+"""Bytes beyond which all of an output is sent piece by piece."""
 READ_SIZE: Final = 64 * 1024
 """Bytes that are read and rendered at once: so long others wait where a thread does it, and so much memory it takes."""
 _FIRST_WINDOW: Final = 64 * 1024
+"""Bytes from the end in which the last part of an output is looked for first."""
+
+LogOf = Callable[[Stream], OutputLog | None]
+WhereToRead = Callable[[str, Stream], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """How much to show: `maximum` characters (0: all), or else the first `begin` and the last `end`."""
+class OutputChoice:
+    """How an output is wanted: its form, and `maximum` characters of it (0: all), or the first and last so many."""
 
+    form: OutputFormat
     maximum: int
     begin: int
     end: int
 
     @classmethod
-    def scaled(cls, maximum: int, begin: int, end: int) -> "Cut":
-        """Return a cut to `maximum` that keeps the proportion of `begin` and `end`."""
-        share = maximum * begin // (begin + end) if begin + end else maximum // 2
-        return cls(maximum, share, maximum - share)
+    def of(cls, form: OutputFormat, maximum: int | None, settings: OutputSettings) -> Self:
+        """Return the choice for somebody who asks for `maximum` characters, or for none in particular.
+
+        A cut to another size than the settings' own keeps the proportion of beginning and end.
+        """
+        begin, end = settings.begin_size, settings.end_size
+        limit = settings.max_size if maximum is None else maximum
+        if maximum is None and begin + end <= limit:
+            return cls(form, limit, begin, end)
+        share = limit * begin // (begin + end) if begin + end else limit // 2
+        return cls(form, limit, share, limit - share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +143,46 @@ class SizeCounter:
         self._unfinished = len(renderer.unfinished()[0])
 
 
-def excerpt(log: OutputLog, size: int, form: OutputFormat, cut: Cut, mark: str, end: int | None = None) -> Excerpt:
-    """Return what to show of `log` up to the offset `end` (None: all), which renders to `size` characters of text.
+async def with_output(result: RunResult, log_of: LogOf, choice: OutputChoice, where: WhereToRead) -> RunResult:
+    """Return `result`, which has the true sizes of the texts, with the part of its output that is wanted.
+
+    `where` says how all of a stream can be read, by run id: the mark in a cut output tells it.
+    """
+    sizes = {Stream.STDOUT: result.original_stdout_size, Stream.STDERR: result.original_stderr_size}
+    logs = {stream: log for stream in sizes if (log := log_of(stream))}
+    ends = {stream: log.size for stream, log in logs.items()}
+    shown = dict.fromkeys(sizes, Excerpt("", False, 0))
+    for stream, log in logs.items():
+        mark = f"... [{{}} characters omitted; the full output: {where(result.run_id, stream)}] ..."
+        arguments = (log, sizes[stream], choice, mark, ends[stream])
+        small = ends[stream] <= INLINE
+        shown[stream] = excerpt(*arguments) if small else await asyncio.to_thread(excerpt, *arguments)
+    return msgspec.structs.replace(
+        result,
+        stdout=shown[Stream.STDOUT].text,
+        stderr=shown[Stream.STDERR].text,
+        truncated=any(part.truncated for part in shown.values()),
+        original_stdout_size=shown[Stream.STDOUT].size,
+        original_stderr_size=shown[Stream.STDERR].size,
+    )
+
+
+def excerpt(log: OutputLog, size: int, choice: OutputChoice, mark: str, end: int) -> Excerpt:
+    """Return what to show of `log` up to the offset `end`, which renders to `size` characters of text.
 
     What is written behind `end` meanwhile is not seen, so that text and figures are of one moment. `mark` is the
     line between the parts, with `{}` for the number of characters that are left out. In raw form bytes that are
     not UTF-8 become surrogates (PEP 383), and the characters are counted here. Reads the disk: a large log wants
     a thread.
     """
-    end = log.size if end is None else end
+    form = choice.form
     size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form, end=end))
-    if cut.maximum == 0 or size <= cut.maximum:
+    if choice.maximum == 0 or size <= choice.maximum:
         return Excerpt("".join(pieces(log, form, end=end)), truncated=False, size=size)
-    head = _first(pieces(log, form, end=end), cut.begin)
-    tail = _last(log, form, cut.end, end)
+    head = _first(pieces(log, form, end=end), choice.begin)
+    tail = _last(log, form, choice.end, end)
     separator = "" if not head or head.endswith("\n") else "\n"
-    text = f"{head}{separator}{mark.format(size - cut.begin - cut.end)}\n{tail}"
+    text = f"{head}{separator}{mark.format(size - choice.begin - choice.end)}\n{tail}"
     return Excerpt(text, truncated=True, size=size)
 
 
@@ -150,22 +192,20 @@ def pieces(log: OutputLog, form: OutputFormat, start: int = 0, end: int | None =
     It has an end also while a command goes on writing faster than anybody reads.
     """
     end = log.size if end is None else end
-    renderer = TextRenderer() if form is OutputFormat.TEXT else None
-    held = b""
+    decoded = decoder(form)
     while start < end:
         chunk = log.read(start, min(READ_SIZE, end - start))
         start = chunk.end
         kept = chunk.data[: max(0, end - chunk.start)]
         if not kept:
             break
-        if renderer:
-            yield renderer.feed(kept)
-        else:
-            data = held + kept
-            boundary = character_boundary(data)
-            held = data[boundary:]
-            yield data[:boundary].decode("utf-8", "surrogateescape")
-    yield renderer.finish() if renderer else held.decode("utf-8", "surrogateescape")
+        yield decoded.feed(kept)
+    yield decoded.finish()
+
+
+def decoder(form: OutputFormat, errors: str = "surrogateescape") -> TextRenderer | RawDecoder:
+    """Return what turns the bytes of an output into `form`; `errors` is for raw output alone."""
+    return TextRenderer() if form is OutputFormat.TEXT else RawDecoder(errors)
 
 
 def _first(source: Iterator[str], count: int) -> str:

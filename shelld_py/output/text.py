@@ -27,6 +27,7 @@ What hostile bytes cannot do
     bytes, so that a thread that renders lets the others run.
 """
 
+import codecs
 import re
 from bisect import bisect_left, bisect_right
 from typing import Final
@@ -135,6 +136,35 @@ class TextRenderer:
         return self._line.endswith(b"\x1b") or b"\x1b" in data or b"\x18" in data or b"\x1a" in data
 
 
+class RawDecoder:
+    """Decodes bytes incrementally, as they are: nothing is removed, and an incomplete character is held back.
+
+    What is not UTF-8 becomes what `errors` says: U+FFFD ("replace") or surrogates ("surrogateescape", PEP 383).
+    """
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self, errors: str) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that were fed and are held back."""
+        return len(self._decoder.getstate()[0])
+
+    def feed(self, data: bytes) -> str:
+        """Take the next bytes, cut anywhere; return the characters that they complete."""
+        return self._decoder.decode(data)
+
+    def unfinished(self) -> tuple[str, int]:
+        """Return what is shown of the bytes that are held back: nothing; and how many they are."""
+        return "", self.pending
+
+    def finish(self) -> str:
+        """Return the rest: nothing more will come."""
+        return self._decoder.decode(b"", final=True)
+
+
 def render(data: bytes) -> str:
     """Return the text of a whole output."""
     renderer = TextRenderer()
@@ -228,8 +258,8 @@ def _render_lines(data: bytes) -> str:
     if b"\x1b" in data:
         data = _without_escapes(data)
     text = data.decode("utf-8", "replace").replace(_REMOVED.decode(), "")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n")
+    if "\r" in text:  # CR CR LF is what CR LF becomes on its way through a second terminal
+        text = text.replace("\r\n", "\n").replace("\r\n", "\n")
     if not _draws(text):
         return text
     return "\n".join(_redraw(line) if _draws(line) else line for line in text.split("\n"))
@@ -239,9 +269,11 @@ def _without_escapes(data: bytes) -> bytes:
     """Return `data` with a mark in place of each escape sequence that draws nothing."""
     if _REMOVED in data:
         return _INVISIBLE.sub(_REMOVED, data)
-    colours = dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE))
-    for colour in list(colours)[:_COLOURS_AT_ONCE]:
-        data = data.replace(colour, _REMOVED)
+    colours = list(dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE)))[:_COLOURS_AT_ONCE]
+    # Where there is nothing else, nothing can come together that was apart, and no mark is needed.
+    alone = data.isascii() and sum(map(data.count, colours)) == data.count(b"\x1b")
+    for colour in colours:
+        data = data.replace(colour, b"" if alone else _REMOVED)
     if data.count(b"\x1b") == 2 * data.count(_REMOVED):
         return data
     return _INVISIBLE_OR_REMOVED.sub(_REMOVED, data)
@@ -254,10 +286,13 @@ def _draws(text: str) -> bool:
 
 def _redraw(line: str) -> str:
     """Return how a line looks after all that was drawn over it."""
-    line = line[max((at + len(blank) for blank in _BLANK_LINES if (at := line.rfind(blank)) >= 0), default=0) :]
-    if "\x1b" not in line and "\x08" not in line:
+    if "\x1b" in line:
+        line = line[max((at + len(blank) for blank in _BLANK_LINES if (at := line.rfind(blank)) >= 0), default=0) :]
+    if "\x1b" in line:
+        return _drawn(line)
+    if "\x08" not in line:
         return _overwritten(line.rstrip("\r"))
-    if "\x1b" not in line and "\r" not in line and (parts := line.strip("\x08").split("\x08")) and all(parts):
+    if "\r" not in line and (parts := line.strip("\x08").split("\x08")) and all(parts):
         # Each backspace has a character before it, and another behind it that takes its place.
         return "".join([part[:-1] for part in parts[:-1]]) + parts[-1]
     return _drawn(line)

@@ -17,7 +17,7 @@ import msgspec
 from shelld_py.bash.command import check_command
 from shelld_py.errors import InvalidRequest
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, StartupRequest, Stream, Streams
-from shelld_py.output.showing import OutputChoice, with_output
+from shelld_py.output.excerpt import OutputChoice, with_output
 from shelld_py.output.text import render
 from shelld_py.shells.run import Run
 from shelld_py.shells.store import Entry

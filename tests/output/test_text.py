@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.output.text import LINE_LIMIT, WIDTH_LIMIT, TextRenderer, character_boundary, plain_split, render
+from shelld_py.output.text import (
+    LINE_LIMIT,
+    WIDTH_LIMIT,
+    RawDecoder,
+    TextRenderer,
+    character_boundary,
+    plain_split,
+    render,
+)
 
 FRAGMENTS = [
     b"a", b"bc", b"\n", b"\r\n", b"\r", b"\x08", b" ", b"\t", b"\x07", b"\x00",
@@ -214,3 +222,16 @@ def test_a_plain_line_can_be_split(line: bytes, size: int) -> None:
         assert any(mark in line for mark in (b"\r", b"\x08", b"\x1b"))
     else:
         assert "".join(map(render, [*parts, rest])) == render(line)
+
+
+@settings(max_examples=200, deadline=None)
+@given(OUTPUTS, st.lists(st.integers(0, 400), max_size=8), st.sampled_from(["replace", "surrogateescape"]))
+def test_raw_bytes_decode_the_same_however_they_are_cut(data: bytes, places: list[int], errors: str) -> None:
+    """Nothing is removed, and what is held back is at most an incomplete character."""
+    decoder = RawDecoder(errors)
+    text = ""
+    for part in cut(data, places):
+        text += decoder.feed(part)
+        assert decoder.pending < 4
+        assert decoder.unfinished() == ("", decoder.pending)
+    assert text + decoder.finish() == data.decode("utf-8", errors)

@@ -106,6 +106,26 @@ def steps_of(action: Callable[[], object]) -> int:
     return steps
 
 
+def bytes_looked_at(data: bytes) -> int:
+    """Return how many bytes and characters the renderer's functions are given, all together, while `data` is fed."""
+    looked_at = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal looked_at
+        code = frame.f_code
+        if event == "call" and code.co_filename == shelld_py.output.text.__file__:
+            arguments = map(frame.f_locals.get, code.co_varnames[: code.co_argcount])
+            looked_at += sum(len(argument) for argument in arguments if isinstance(argument, bytes | bytearray | str))
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        fed(data, 4096)
+    finally:
+        sys.settrace(before)
+    return looked_at
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | ESCAPES, st.lists(st.integers(1, 400), min_size=1, max_size=8))
 @example(b"\x1b[" + b"1" * 5000 + b"C", [4096])
@@ -174,6 +194,15 @@ def render_grid(data: bytes) -> list[tuple[bytes, str]]:
             cells[column : column + len(token)] = token.decode()
             column += len(token)
     return [(b"".join(chosen), "".join(cells))]
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_bytes_are_looked_at_a_few_times_each(name: str) -> None:
+    """A megabyte takes four times what a quarter takes, and no byte is looked at more than so often."""
+    once = bytes_looked_at(worst(name, MEGABYTE // 4))
+    four_times = bytes_looked_at(worst(name, MEGABYTE))
+    assert four_times <= 4.4 * once
+    assert four_times <= 32 * MEGABYTE
 
 
 @pytest.mark.parametrize("name", WORST)

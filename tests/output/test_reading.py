@@ -12,7 +12,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import LINE_LIMIT, render
 from shelld_py.shells.news import read_run
-from tests.unit.test_text import OUTPUTS
+from tests.output.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW
 HOLD, SHOW, TAKE, END = Unfinished.HOLD, Unfinished.SHOW, Unfinished.TAKE, Unfinished.END

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shelld_py.config import OutputSettings
 from shelld_py.models import OutputFormat
-from shelld_py.output.excerpt import Cut, Excerpt, SizeCounter, excerpt, pieces
+from shelld_py.output.excerpt import Excerpt, OutputChoice, SizeCounter, excerpt, pieces
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import LINE_LIMIT, TextRenderer, render
-from tests.unit.test_text import OUTPUTS
+from tests.output.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW
 MARK = "... [{} omitted] ..."
@@ -24,17 +25,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("excerpt")
 
 
-def excerpt_of(directory: Path, data: bytes, cut: Cut, form: OutputFormat = TEXT) -> Excerpt:
+def excerpt_of(directory: Path, data: bytes, cut: OutputChoice) -> Excerpt:
     """Return the excerpt of a log with `data`."""
     (directory / "log").unlink(missing_ok=True)
     log = OutputLog(f"{directory}/log", 1 << 30).create()
     log.append(data)
-    found = excerpt(log, len(render(data)), form, cut, MARK)
+    found = excerpt(log, len(render(data)), cut, MARK, log.size)
     log.close()
     return found
 
 
-def expected_cut(text: str, cut: Cut) -> str:
+def expected_cut(text: str, cut: OutputChoice) -> str:
     """Return the first and the last characters of `text` with the mark on a line of its own in between."""
     head, tail = text[: cut.begin], text[len(text) - cut.end :]
     line = "" if not head or head.endswith("\n") else "\n"
@@ -42,13 +43,13 @@ def expected_cut(text: str, cut: Cut) -> str:
 
 
 CUTS = st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(0, 10)).map(
-    lambda sizes: Cut(sizes[0] + sizes[1] + sizes[2], sizes[0], sizes[1])
+    lambda sizes: OutputChoice(TEXT, sum(sizes), sizes[0], sizes[1])
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=OUTPUTS, cut=CUTS)
-def test_what_is_shown_and_what_is_counted(directory: Path, data: bytes, cut: Cut) -> None:
+def test_what_is_shown_and_what_is_counted(directory: Path, data: bytes, cut: OutputChoice) -> None:
     """A text within the maximum is shown whole; else its ends, with the exact number of characters between them."""
     text = render(data)
     whole = cut.maximum == 0 or len(text) <= cut.maximum
@@ -67,8 +68,8 @@ def test_what_is_shown_and_what_is_counted(directory: Path, data: bytes, cut: Cu
         pytest.param(b"\x1b[1m\x1b[0m" * 200_000 + b"visible text in the end\n" * 10, id="mostly invisible"),
     ],
 )
-@pytest.mark.parametrize("cut", [Cut(100, 40, 60), Cut(100_000, 40_000, 60_000)])
-def test_large_outputs(directory: Path, data: bytes, cut: Cut) -> None:
+@pytest.mark.parametrize("cut", [OutputChoice(TEXT, 100, 40, 60), OutputChoice(TEXT, 100_000, 40_000, 60_000)])
+def test_large_outputs(directory: Path, data: bytes, cut: OutputChoice) -> None:
     """The end is found without rendering all, and is the same as if all had been rendered."""
     text = render(data)
     shown = text if len(text) <= cut.maximum else expected_cut(text, cut)
@@ -76,10 +77,10 @@ def test_large_outputs(directory: Path, data: bytes, cut: Cut) -> None:
 
 
 @pytest.mark.parametrize("data", ["äöü€\n".encode() * 50, b"plain\n" * 50, b"\xff\xfe" * 200, b"\x1b[31mred\r\n" * 40])
-@pytest.mark.parametrize("cut", [Cut(100, 40, 60), Cut(60, 60, 0), Cut(60, 0, 60)])
-def test_raw_outputs_are_counted_as_they_are_shown(directory: Path, data: bytes, cut: Cut) -> None:
+@pytest.mark.parametrize("cut", [OutputChoice(RAW, *cut) for cut in ((100, 40, 60), (60, 60, 0), (60, 0, 60))])
+def test_raw_outputs_are_counted_as_they_are_shown(directory: Path, data: bytes, cut: OutputChoice) -> None:
     """What is shown and what is said to be left out are together the whole: no byte twice, none unaccounted for."""
-    found = excerpt_of(directory, data, cut, RAW)
+    found = excerpt_of(directory, data, cut)
     head, omitted, tail = re.split(r"\n?\.\.\. \[(-?\d+) omitted\] \.\.\.\n", found.text)
     text = data.decode("utf-8", "surrogateescape")
     assert text.startswith(head)
@@ -90,7 +91,7 @@ def test_raw_outputs_are_counted_as_they_are_shown(directory: Path, data: bytes,
 
 def test_raw_outputs_are_not_rendered(directory: Path) -> None:
     """Raw is the bytes as they were written; those that are not UTF-8 are surrogates."""
-    found = excerpt_of(directory, b"\x1b[31m\r\n\xff", Cut(0, 0, 0), RAW)
+    found = excerpt_of(directory, b"\x1b[31m\r\n\xff", OutputChoice(RAW, 0, 0, 0))
     assert found == Excerpt("\x1b[31m\r\n\udcff", False, 8)
 
 
@@ -183,13 +184,19 @@ def test_what_is_not_kept_counts_by_its_bytes(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("maximum", "begin", "end", "expected"),
     [
-        (100, 40_000, 60_000, Cut(100, 40, 60)),
-        (200_000, 40_000, 60_000, Cut(200_000, 80_000, 120_000)),
-        (0, 40_000, 60_000, Cut(0, 0, 0)),
-        (10, 0, 0, Cut(10, 5, 5)),
-        (1, 1, 1, Cut(1, 0, 1)),
+        (None, 40_000, 60_000, (100_000, 40_000, 60_000)),
+        (None, 10, 20, (100_000, 10, 20)),
+        (None, 80_000, 80_000, (100_000, 50_000, 50_000)),
+        (100, 40_000, 60_000, (100, 40, 60)),
+        (200_000, 40_000, 60_000, (200_000, 80_000, 120_000)),
+        (0, 40_000, 60_000, (0, 0, 0)),
+        (10, 0, 0, (10, 5, 5)),
+        (1, 1, 1, (1, 0, 1)),
     ],
 )
-def test_a_cut_of_another_size_keeps_the_proportion(maximum: int, begin: int, end: int, expected: Cut) -> None:
-    """Beginning and end share what there is."""
-    assert Cut.scaled(maximum, begin, end) == expected
+def test_a_cut_of_another_size_keeps_the_proportion(
+    maximum: int | None, begin: int, end: int, expected: tuple[int, int, int]
+) -> None:
+    """Beginning and end share what there is; the settings' own are taken as they are where they fit."""
+    output = OutputSettings(max_size=100_000, begin_size=begin, end_size=end)
+    assert OutputChoice.of(TEXT, maximum, output) == OutputChoice(TEXT, *expected)
