@@ -37,8 +37,9 @@ if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 ### loop: sourced, for bash's variable `interactive` is 0 then: it names neither jobs nor `exit`
 # mapfile's line gets the number 0: the command comes behind one line of the driver's, so its lines are counted from 1.
 # A LINENO that a command has made readonly cannot be set. What a command has opened at the driver's numbers is closed.
-# The redirections `0<FILE N<... 0<&N-` leave the file at N + 1, as bash's saved copy of descriptor 0. What is redirected
-# last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0 before it loses the bell.
+# The redirections `240<FILE N<... 240<&N-` leave the file at N + 1, as bash's saved copy of descriptor 240. What is
+# redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0 before it loses the
+# bell, and before anything that a command may have closed.
 [[ ! -e /proc/$$/fd/246 ]] || \exec 2>&246 246>&-
 \builtin printf '@tag@\0B\0' >|@reports@
 { DIRSTACK[999999999]=; } 2>|/dev/null
@@ -47,8 +48,8 @@ __shelld=(@callback@ 'LINENO=0,1000000000')
 # From version 5.3 on an interactive bash says between the commands of a list which jobs have ended. The callback lists
 # them first, so that it does not say so of those that had ended before the command.
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || __shelld[0]=" \\builtin jobs >&251 2>&1;${__shelld[0]}"
-\exec 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
-\builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 0<@text@ 243<>/dev/null 0<&243- 250>|@reports@ 0<&250- 249<@bell@ 247<>@terminal@ 0<&247-
+\exec 240>&- 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
+\builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 240<@text@ 243<>/dev/null 240<&243- 250>|@reports@ 240<&250- 247<>/dev/null 240<&247- 240<&- 249<@bell@ 0<>@terminal@
 
 ### callback: what mapfile evaluates for each byte of the bell
 # mapfile appends ` INDEX BYTE`, which the last `:` takes. Unfinished text before it can have left the parser in a state
