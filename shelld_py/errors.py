@@ -106,6 +106,10 @@ class NoRunningCommand(Conflict, code="no_running_command"):
     """Input for a command, but none is running."""
 
 
+class DirectoryGone(Conflict, code="directory_gone"):
+    """A shell cannot be started again: the directory that it begins in is gone."""
+
+
 class RunIdConflict(Conflict, code="run_id_conflict"):
     """The run id is taken by a different request."""
 

@@ -18,6 +18,8 @@ _STATE_TRAPS: Final = frozenset(("DEBUG", "ERR", "RETURN", "EXIT"))
 _TRAP: Final = "trap -- '"
 _LONGEST_NAME: Final = 10
 _QUOTE_IN_QUOTES: Final = "'\\''"
+_UNREAD: Final = "=:"
+"""What the driver's variable tells where the text was not loaded."""
 _LONGEST_PATH: Final = 65536
 """As bash cuts them (driver.bash)."""
 _MOST_RETURNS: Final = 100
@@ -152,14 +154,16 @@ def _report(kind: ReportKind, record: Sequence[bytes], listing: bytes) -> Report
     status, flags, last_job, state = (*_decode(record[1]).split(" ", 3), "", "", "")[:4]
     number = _number(status)
     word, _, rest = state.removeprefix("=").partition(" ")
-    loaded = state != "=:" and (kind is ReportKind.RAN or not (word == "idle" or state == "=" or state[:2] == "= "))
+    loaded = state != _UNREAD and (kind is ReportKind.RAN or not (word == "idle" or state == "=" or state[:2] == "= "))
     prepared = not state
     if loaded and state and word == "returned":
         number, prepared = _number(rest), True
     elif loaded and state and word.isdecimal():
-        # An interrupt has cut off the command's own report: what that had said already holds.
-        interrupted, rest = (*rest.split(" ", 1), "")[:2]
-        number, prepared = _number(word), True
+        # An interrupt has cut off the command's own report: what that had said already holds. It may have been that the
+        # text could not be loaded.
+        interrupted, _, inner = (*rest.split(" ", 2), "", "")[:3]
+        loaded = prepared = inner != _UNREAD
+        number = _number(word)
         flags = "".join(dict.fromkeys(flags + interrupted))
     directory, previous = _decode(record[2]), _decode(record[3])
     return Report(

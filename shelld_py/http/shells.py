@@ -349,7 +349,7 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
             description=(
                 "Its variables, functions and background processes are gone then; a running command ends as `killed`."
             ),
-            errors=(*refusals, errors.ShellNotStarted, *_START_REFUSED),
+            errors=(*refusals, errors.ShellNotStarted, errors.DirectoryGone, *_START_REFUSED),
             **_STATE,
             **about,
         ),

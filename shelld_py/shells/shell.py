@@ -18,7 +18,7 @@ from shelld_py.bash.command import check_command, check_encodable, check_environ
 from shelld_py.bash.process import Bash
 from shelld_py.bash.spawning import Confinement
 from shelld_py.config import OnExit
-from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellUnrecoverable
+from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellUnrecoverable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
@@ -189,9 +189,15 @@ class Shell:
         """Kill all that the shell started, and start a fresh bash as it was started before.
 
         Clients see the state before it until the new bash is there. Raises `ShellStartFailed` where none comes: the
-        shell is `unrecoverable` then.
+        shell is `unrecoverable` then; `DirectoryGone`, and nothing is killed, where none could come.
         """
         async with self._lifecycle:
+            directory = self._request.working_directory or self._context.directory
+            if self._bash and not _is_directory(directory):
+                raise DirectoryGone(
+                    f"The shell begins in {directory!r}, which is gone: make it again, or end the shell.",
+                    state=self.state.value,
+                )
             self._take(Event.RECYCLE)
             try:
                 await self._stop_bash(Cause.RECYCLED, "The shell was recycled.")

@@ -120,6 +120,12 @@ def test_a_report_that_an_interrupt_cut_off_tells_its_status() -> None:
     assert report.traps == {"ERR": "echo x"}
 
 
+def test_a_report_that_an_interrupt_cut_off_tells_that_nothing_was_loaded() -> None:
+    """Then the command has not run, whatever the status was."""
+    (report,) = feed(ran("130 himBHs 0 =0 himBHs 0 =:", kind="P"), [])
+    assert (report.loaded, report.prepared) == (False, False)
+
+
 def test_the_parser_knows_when_the_exit_trap_of_the_user_runs() -> None:
     """From the record that says so to the end of the report."""
     parser = ReportParser(TAG)

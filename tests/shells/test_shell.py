@@ -10,6 +10,7 @@ import pytest
 from shelld_py.config import OnExit
 from shelld_py.errors import (
     Conflict,
+    DirectoryGone,
     InvalidRequest,
     RunIdConflict,
     ShellBusy,
@@ -357,6 +358,20 @@ def test_recycling_under_a_run(tmp_path: Path) -> None:
         assert not any(processes.still_alive(stat) for stat in below)
         assert output(await ran(shell, "echo ${x-none} $PWD")) == f"none {tmp_path}/work\n"
         assert shell.pid != pid
+
+    in_shell(tmp_path, test)
+
+
+def test_a_recycle_without_the_directory_to_begin_in_is_refused(tmp_path: Path) -> None:
+    """Nothing is killed for a bash that could not start."""
+
+    async def test(shell: Shell) -> None:
+        await ran(shell, "x=1; cd /; rmdir ~")
+        with pytest.raises(DirectoryGone, match="is gone"):
+            await shell.recycle()
+        assert output(await ran(shell, "echo $x; mkdir ~")) == "1\n"
+        await shell.recycle()
+        assert shell.state is READY
 
     in_shell(tmp_path, test)
 
