@@ -32,7 +32,10 @@ from shelld_py.shells.states import diagram
 from tests.daemons import RunningDaemon
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 SECTIONS: dict[str, Any] = {item.name: item.type for item in dataclasses.fields(Settings)}
 SETTINGS = [(section, item.name) for section, kind in SECTIONS.items() for item in dataclasses.fields(kind)]
 
