@@ -290,6 +290,8 @@ class FileSettings:
     blocked_extensions: tuple[str, ...] = _setting(_extensions, ("exe", "dll", "bin"))
     max_file_size: int = _setting(parse_size, "5MiB")
     max_token_count: int = _setting(_integer(0), 10_000)
+    max_archive_size: int = _setting(parse_size, "1GiB")
+    max_archive_entries: int = _setting(_integer(0), 100_000)
     backup_directory: str = _setting(_text, "")
     event_ttl: float = _setting(parse_duration, "2h")
     cleanup_interval: float = _setting(_positive_duration, "1h")

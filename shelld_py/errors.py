@@ -222,6 +222,10 @@ class LineOutOfRange(ShelldError, status=422, code="line_out_of_range"):
     """The file does not have such a line; `total_lines` says how many it has."""
 
 
+class BadArchive(ShelldError, status=422, code="bad_archive"):
+    """The archive is damaged, or has an entry that may not be unpacked; `entries` and `bytes` were before that."""
+
+
 class SearchTooSlow(ShelldError, status=422, code="search_too_slow"):
     """The search took longer than it may."""
 

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack
 
 from shelld_py.client.requests import JSON_CONTENT, Answer, Call, RawContent, T, decoded, json_content, parameters
 from shelld_py.files import (
+    ArchiveResult,
     ChangeResult,
     FindResult,
     MoveResult,
@@ -22,6 +23,9 @@ from shelld_py.files import (
 _SEARCH_TIME: Final = 60.0
 """Seconds after which a search has certainly been stopped."""
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+FormatOfArchive = Literal["tar", "tar.gz", "zip"]
 
 
 class Precondition(TypedDict, total=False):
@@ -158,6 +162,46 @@ def write_raw(base: str, path: str, content: bytes, **precondition: Unpack[Preco
         headers=headers,
         content=content,
     )
+
+
+def read_archive(
+    base: str,
+    path: str,
+    *,
+    format: FormatOfArchive | None = None,  # noqa: A002
+    exclude: Sequence[str] = (),
+    ignored: bool | None = None,
+) -> Call[bytes]:
+    """Read a directory, or a file, as an archive (`tar.gz` unless said otherwise).
+
+    What the globs `exclude` match is left out; with `ignored` false, what .gitignore files name is too.
+    """
+    params = [*parameters(path=path, format=format, ignored=ignored), *(("exclude", glob) for glob in exclude)]
+    return Call(method="GET", path=f"{base}/archive", parse=_content, params=params, wait=None)
+
+
+def write_archive(
+    base: str,
+    path: str,
+    content: bytes,
+    *,
+    format: FormatOfArchive | None = None,  # noqa: A002
+    overwrite: bool | None = None,
+) -> Call[ArchiveResult]:
+    """Unpack an archive below the directory `path`. Raises `BadArchive`; `FileAlreadyExists` unless `overwrite`."""
+    return Call(
+        method="PUT",
+        path=f"{base}/archive",
+        parse=decoded(ArchiveResult),
+        params=parameters(path=path, format=format, overwrite=overwrite),
+        headers={"Content-Type": "application/octet-stream"},
+        content=content,
+        wait=None,
+    )
+
+
+def _content(answer: Answer) -> bytes:
+    return answer.content
 
 
 def _operation(base: str, name: str, kind: type[T], **fields: object) -> Call[T]:

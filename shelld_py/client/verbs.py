@@ -152,6 +152,8 @@ class FilesVerbs:
     find = verb(file_requests.find)
     read_raw = verb(file_requests.read_raw)
     write_raw = verb(file_requests.write_raw)
+    read_archive = verb(file_requests.read_archive)
+    write_archive = verb(file_requests.write_archive)
 
 
 class ToolsVerbs:

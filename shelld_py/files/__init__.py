@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from shelld_py.files.models import (
+    ArchiveFormat,
+    ArchiveResult,
     ByteRange,
     ChangeRequest,
     ChangeResult,
@@ -41,6 +43,7 @@ from shelld_py.files.models import (
 
 if TYPE_CHECKING:
     from shelld_py.files.operations import CHANGE, EDIT, OPERATIONS, PLACE, READ, SEARCH, Effect, FileOperation
+    from shelld_py.files.packing import Archive
     from shelld_py.files.reading import RawFile
     from shelld_py.files.service import FileService
 
@@ -51,6 +54,9 @@ __all__ = [
     "PLACE",
     "READ",
     "SEARCH",
+    "Archive",
+    "ArchiveFormat",
+    "ArchiveResult",
     "ByteRange",
     "ChangeRequest",
     "ChangeResult",
@@ -86,6 +92,7 @@ __all__ = [
 
 
 _LATER = {
+    "Archive": "packing",
     "CHANGE": "operations",
     "EDIT": "operations",
     "Effect": "operations",

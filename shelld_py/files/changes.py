@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText
-from shelld_py.files.diff import unified_diff
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup
 from shelld_py.files.models import (
     ChangeRequest,
@@ -42,7 +41,7 @@ from shelld_py.files.storage import (
     status_of,
     sync_directory,
 )
-from shelld_py.files.text_file import Text, fitting_replacement, inserted
+from shelld_py.files.text_file import Text, fitting_replacement, inserted, unified_diff
 from shelld_py.files.why_not_found import text_not_found, unexpected_count
 from shelld_py.linux.syscalls import rename_without_replacing
 

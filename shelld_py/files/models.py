@@ -289,6 +289,22 @@ class FindRequest(FileRequest[FindResult], frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="Files in all.")] = 100
 
 
+class ArchiveFormat(StrEnum):
+    """The form of an archive."""
+
+    TAR = "tar"
+    TAR_GZ = "tar.gz"
+    ZIP = "zip"
+
+
+class ArchiveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was unpacked below the directory `path`: how many entries, and how many bytes their files have."""
+
+    path: str
+    entries: int
+    bytes: int
+
+
 class ByteRange(msgspec.Struct, frozen=True):
     """A range of bytes as RFC 9110 (14.1.2) means it: `first` to `last`, both included.
 

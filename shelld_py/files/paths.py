@@ -37,7 +37,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, PathNotAllowed
+from shelld_py.errors import FileNotFound, InvalidRequest, NotADirectory, NotAFile, PathNotAllowed
 from shelld_py.linux.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, has_openat2, openat2
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -151,6 +151,17 @@ class AllowedDirectories:
         except BaseException:
             self.remove_empty(made)
             raise
+
+    def locate_inside(self, path: str) -> Location:
+        """Return a place in the directory `path`, which is made where it is missing; its name means nothing.
+
+        Raises as `locate`, and `NotADirectory`.
+        """
+        self._absolute(path)
+        try:
+            return self.locate(posixpath.join(path, "name"), make_parents=True)
+        except NotADirectoryError:
+            raise NotADirectory(f"{path} is or leads through a file, not a directory.", path=path) from None
 
     def open_directory(self, path: str) -> tuple[int, str]:
         """Return a descriptor (with `O_PATH`) of the directory `path` and its real path.

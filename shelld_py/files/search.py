@@ -9,6 +9,7 @@ that the others need not be read; the lines come from here, by Python's `re`, th
 If ripgrep does not understand a pattern that `re` does, all files are read.
 """
 
+import errno
 import heapq
 import os
 import posixpath
@@ -19,7 +20,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shelld_py.errors import FileNotFound, InvalidRequest, ShelldError
+from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, ShelldError
 from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
 from shelld_py.files.open_file import meaning
@@ -32,9 +33,9 @@ from shelld_py.models import utc_timestamp
 
 _IGNORE_FILE = ".gitignore"
 _IGNORE_FILE_SIZE = 1 << 20
-_NEVER_ENTERED = ".git"
-_MOST_LEVELS = 200
-"""Directories within directories that are entered; each holds a descriptor open."""
+_GIT = ".git"
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
+"""What the kernel says of a path on which something is no longer what it was when it was listed."""
 _ARGUMENTS = 2000
 """Files handed to one ripgrep. If their names exceed the kernel's limit (execve(2)), ripgrep is not used."""
 _LINE_WIDTH = 1000
@@ -69,7 +70,7 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
     """
     pattern = _compiled(request)
     include, exclude = Globs.from_texts(request.include), Globs.from_texts(request.exclude)
-    with _Tree(scope, request.path) as tree:
+    with Tree(scope, request.path) as tree:
         files, skipped = [], 0
         for file in tree.files(exclude):
             if include and not include.match(file.path):
@@ -100,7 +101,7 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
 def find(scope: SearchScope, request: FindRequest) -> FindResult:
     """Return the files that match, newest first. Raises as `search`."""
     glob = Globs.from_texts((request.pattern,))
-    with _Tree(scope, request.path) as tree:
+    with Tree(scope, request.path) as tree:
         found = [file for file in tree.files(Globs(())) if glob.match(file.path)]
         newest = heapq.nsmallest(request.limit, found, key=lambda file: (-file.status.st_mtime_ns, file.path))
         files = tuple(
@@ -114,17 +115,21 @@ def find(scope: SearchScope, request: FindRequest) -> FindResult:
         return FindResult(path=tree.path, files=files, truncated=len(found) > len(files), total=len(found))
 
 
-@dataclass(frozen=True)
-class _File:
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """A name in a tree."""
+
     path: str
     """Relative to the tree."""
     status: os.stat_result
 
 
-class _Tree:
-    """The files below a directory, or a single file. Symbolic links and `.git` are not entered."""
+class Tree:
+    """What is below a directory, or a single file. Symbolic links are not entered."""
 
     def __init__(self, scope: SearchScope, path: str) -> None:
+        """Open it; `close` it in any case. Raises what `locate` raises."""
+        self.descriptor = -1
         self._opener = best_directory_opener()
         self._directories = AllowedDirectories(scope.base, scope.allowed, self._opener)
         self._only: str | None = None
@@ -136,35 +141,112 @@ class _Tree:
         except OSError as error:
             raise meaning(error, path) from None
 
-    def __enter__(self) -> "_Tree":
+    def __enter__(self) -> "Tree":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
+        self.close()
 
-    def files(self, exclude: Globs) -> Iterator[_File]:
-        """Yield the regular files, in no order."""
+    def close(self) -> None:
+        """Close the directory. May be called twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
+        self.close()
+
+    def files(self, exclude: Globs) -> Iterator[TreeEntry]:
+        """Yield the regular files that a search looks at: not what is ignored, nor what cannot be read."""
+        for entry in self.entries(exclude, ignored=False, git=False, strict=False):
+            if stat.S_ISREG(entry.status.st_mode):
+                yield entry
+
+    def entries(self, exclude: Globs, *, ignored: bool, git: bool = True, strict: bool = True) -> Iterator[TreeEntry]:
+        """Yield all that is there but what `exclude` matches, parents before what they hold, names sorted.
+
+        `ignored` and `git` say whether what .gitignore files name, and what `.git` holds, is among it. What vanishes
+        meanwhile is left out; where `strict` is false so is what may not be read, else it raises `OSError`.
+        """
         if self._only is not None:
-            status = os.stat(self._only, dir_fd=self.descriptor, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                yield _File(self._only, status)
+            yield TreeEntry(self._only, os.stat(self._only, dir_fd=self.descriptor, follow_symlinks=False))
             return
-        top, rules = self._inherited_rules()
-        prefix = posixpath.relpath(self.path, top)
-        yield from self._walk(self.descriptor, "", "" if prefix == "." else prefix + "/", rules, exclude, 0)
+        rules: IgnoreRules | None = None
+        prefix = ""
+        if not ignored:
+            top, rules = self._inherited_rules()
+            prefix = posixpath.relpath(self.path, top) + "/" if self.path != top else ""
+        pending = self._below("", prefix, rules, strict=strict)
+        while pending:
+            entry, rules = pending.pop()
+            is_directory = stat.S_ISDIR(entry.status.st_mode)
+            if (rules and rules.ignore(prefix + entry.path, directory=is_directory)) or exclude.match(entry.path):
+                continue
+            yield entry
+            if is_directory and (git or posixpath.basename(entry.path) != _GIT):
+                pending += self._below(entry.path, prefix, rules, strict=strict)
+
+    def _below(
+        self, path: str, prefix: str, rules: IgnoreRules | None, *, strict: bool
+    ) -> list[tuple[TreeEntry, IgnoreRules | None]]:
+        """Return what is in the directory `path`, the last name first, each with the rules that hold there."""
+        try:
+            directory = self._opener(self.descriptor, path.split("/") if path else [])
+        except OSError as error:
+            if strict and error.errno not in _GONE:
+                raise
+            return []
+        try:
+            if rules is not None:
+                rules = _with_rules_in(directory, (prefix + path).rstrip("/"), rules)
+            listed = _listed(directory, strict=strict)
+        finally:
+            os.close(directory)
+        listed.sort(reverse=True)
+        above = f"{path}/" if path else ""
+        return [(TreeEntry(above + name, status), rules) for name, status in listed]
+
+    def open(self, path: str) -> int | None:
+        """Open the regular file `path`, a path that `entries` gave; None where there is none any more."""
+        try:
+            return self._opened(path)
+        except NotAFile:
+            return None
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise
+
+    def link(self, path: str) -> str | None:
+        """Return what the symbolic link `path` says; None where there is none any more."""
+        *parents, name = path.split("/")
+        try:
+            directory = self._opener(self.descriptor, parents)
+            try:
+                return os.readlink(name, dir_fd=directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            if error.errno in (*_GONE, errno.EINVAL):
+                return None
+            raise
 
     def text(self, path: str) -> str:
         """Return the body of the file `path`, a path that `files` gave."""
-        *parents, name = path.split("/")
-        directory = self._opener(self.descriptor, parents)
-        try:
-            descriptor = open_regular(directory, name, path)
-        finally:
-            os.close(directory)
+        descriptor = self._opened(path)
         try:
             return Text.from_bytes(read_all(descriptor, os.fstat(descriptor).st_size), path).body
         finally:
             os.close(descriptor)
+
+    def _opened(self, path: str) -> int:
+        *parents, name = path.split("/")
+        directory = self._opener(self.descriptor, parents)
+        try:
+            return open_regular(directory, name, path)
+        finally:
+            os.close(directory)
 
     def full_path(self, path: str) -> str:
         """Return the real absolute path of `path`."""
@@ -194,39 +276,22 @@ class _Tree:
                 os.close(descriptor)
         return top, rules
 
-    def _walk(
-        self, directory: int, path: str, prefix: str, rules: IgnoreRules, exclude: Globs, level: int
-    ) -> Iterator[_File]:
-        """Yield the files below `directory`, which is `path` in the tree, and `prefix` plus that for the rules."""
-        rules = _with_rules_in(directory, (prefix + path).rstrip("/"), rules)
-        for name, status in _listed(directory):
-            relative = path + name
-            is_directory = stat.S_ISDIR(status.st_mode)
-            if rules.ignore(prefix + relative, directory=is_directory) or exclude.match(relative):
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield _File(relative, status)
-            elif is_directory and name != _NEVER_ENTERED and level < _MOST_LEVELS:
-                try:
-                    below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-                except OSError:
-                    continue
-                try:
-                    yield from self._walk(below, relative + "/", prefix, rules, exclude, level + 1)
-                finally:
-                    os.close(below)
-
 
 def _beneath(path: str, root: str) -> bool:
     return (path + "/").startswith(root.rstrip("/") + "/")
 
 
-def _listed(directory: int) -> list[tuple[str, os.stat_result]]:
-    """Return the names in `directory` with their status; what cannot be read or has just gone is left out."""
+def _listed(directory: int, *, strict: bool) -> list[tuple[str, os.stat_result]]:
+    """Return the names in `directory` with their status; what has just gone is left out.
+
+    Where the directory cannot be read, this raises `OSError` if `strict`, else it has no names.
+    """
     listed = []
     try:
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
+        if strict:
+            raise
         return []
     try:
         with os.scandir(descriptor) as entries:
@@ -264,7 +329,7 @@ def _compiled(request: SearchRequest) -> re.Pattern[str]:
         raise InvalidRequest(detail) from None
 
 
-def _candidates(scope: SearchScope, request: SearchRequest, tree: _Tree, files: Sequence[str]) -> Iterator[str]:
+def _candidates(scope: SearchScope, request: SearchRequest, tree: Tree, files: Sequence[str]) -> Iterator[str]:
     """Yield those of `files`, in order, in which ripgrep finds a match; all of them where it cannot tell."""
     options = ["--no-config", "--files-with-matches", "--null", "--text", "--no-messages"]
     options.append("--case-sensitive" if request.case_sensitive else "--ignore-case")

@@ -10,27 +10,44 @@ Reads take no lock: every write puts a whole file in the place of another, so wh
 import asyncio
 import contextlib
 import functools
+import posixpath
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
 from shelld_py.errors import FileTooLarge, SearchTooSlow
+from shelld_py.files.archive_formats import Unpacker
 from shelld_py.files.blocking import KeyedLocks, Threads, call_in_process
 from shelld_py.files.changes import Changes
+from shelld_py.files.globs import Globs
 from shelld_py.files.history import History
-from shelld_py.files.models import ByteRange, ChangeRequest, ChangeResult, FileRequest, MoveRequest, MoveResult, Result
+from shelld_py.files.models import (
+    ArchiveFormat,
+    ArchiveResult,
+    ByteRange,
+    ChangeRequest,
+    ChangeResult,
+    FileRequest,
+    MoveRequest,
+    MoveResult,
+    Result,
+)
 from shelld_py.files.open_file import meaning
 from shelld_py.files.operations import OPERATIONS, Access, Rooms
+from shelld_py.files.packing import Archive
 from shelld_py.files.paths import AllowedDirectories, DirectoryOpener, Location, best_directory_opener
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.reading import RawFile, Reading
-from shelld_py.files.search import SearchScope
+from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
+from shelld_py.files.unpacking import Destination, Limits
 from shelld_py.units import format_size
 
 T = TypeVar("T")
+_PASSED_OVER = 1 << 20
+"""Bytes behind the end of an archive that are read for the connection's sake: most writers fill up a last record."""
 _SEARCHES_AT_ONCE = 4
 """Processes that search at the same time; others wait for their turn."""
 
@@ -58,7 +75,7 @@ class FileService:
 
         Raises `ConfigError` when `backup_directory` cannot be a private directory.
         """
-        opener = directory_opener or best_directory_opener()
+        self._opener = opener = directory_opener or best_directory_opener()
         self._directories = directories = AllowedDirectories(base_directory, allowed_directories, opener)
         policy = ReadPolicy.from_settings(settings)
         self._history = History(
@@ -71,6 +88,7 @@ class FileService:
             undoing=Undoing(directories, policy, self._history),
             scope=SearchScope(directories.base, directories.roots, policy, ripgrep),
         )
+        self._archive_limits = Limits(settings.max_archive_size, settings.max_archive_entries)
         self._locks = KeyedLocks()
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
@@ -137,6 +155,43 @@ class FileService:
                     wanted: ChangeRequest[ChangeResult] = preconditions or ChangeRequest()
                     work = functools.partial(self._rooms.changes.write, location, new, wanted)
                     return await self._on_disk(location.path, work)
+
+    async def read_archive(
+        self, path: str, form: ArchiveFormat, *, exclude: Sequence[str] = (), ignored: bool = True
+    ) -> Archive:
+        """Open a directory, or a file, to read an archive of it; the caller closes it.
+
+        What `exclude` (globs) matches is left out, and with `ignored` false what .gitignore files name. Raises
+        `InvalidRequest` for a bad glob, `FileNotFound`, `PathNotAllowed`.
+        """
+        globs = Globs.from_texts(exclude)
+        tree = await self._on_disk(path, functools.partial(Tree, self._rooms.scope, path))
+        return Archive(tree, form, globs, self._threads, name=posixpath.basename(tree.path), ignored=ignored)
+
+    async def write_archive(
+        self, path: str, form: ArchiveFormat, chunks: AsyncIterable[bytes], *, overwrite: bool = True
+    ) -> ArchiveResult:
+        """Unpack an archive below the directory `path`, which is made where it is missing.
+
+        Not all or nothing: an error says what was unpacked before. Raises `BadArchive`, `FileTooLarge`,
+        `NotADirectory`, and unless `overwrite` `FileAlreadyExists` before anything is replaced.
+        """
+        location = await self._on_disk(path, functools.partial(self._directories.locate_inside, path))
+        async with self._cleaning_up(location):
+            destination = Destination(
+                location, self._opener, self._archive_limits, self._history.forget, overwrite=overwrite
+            )
+            unpacker = Unpacker(form, destination)
+            try:
+                wanted, passed_over = True, 0
+                async for data in chunks:
+                    if wanted:
+                        wanted = await self._on_disk(path, functools.partial(unpacker.feed, data))
+                    elif (passed_over := passed_over + len(data)) > _PASSED_OVER:
+                        break
+                return await self._on_disk(path, unpacker.finish)
+            finally:
+                destination.close()
 
     async def keep_clean(self) -> None:
         """Forget undo steps that are too old, every `cleanup_interval` seconds, until cancelled."""

@@ -303,10 +303,19 @@ class NewFile:
             self._digest.update(memoryview(_ZEROS)[:hole])
             hole -= CHUNK
 
-    def publish(self, name: str, attributes: Attributes | None, replaced: FileIdentity | None, path: str) -> int:
+    def publish(
+        self,
+        name: str,
+        attributes: Attributes | None,
+        replaced: FileIdentity | None,
+        path: str,
+        *,
+        sync: bool = True,
+    ) -> int:
         """Give the file its name, and return its mode.
 
-        `replaced` is the file that may lose the name, None where the name must be free.
+        `replaced` is the file that may lose the name, None where the name must be free. Without `sync`, a crash of the
+        machine may lose what was written.
 
         Raises `FileChanged` when the name stands for another file by now, `FileExistsError` when it is not free.
         """
@@ -314,12 +323,14 @@ class NewFile:
             attributes.apply(self.descriptor)
         elif self._name is not None:
             os.fchmod(self.descriptor, self._default_mode())
-        os.fsync(self.descriptor)
+        if sync:
+            os.fsync(self.descriptor)
         if replaced is None:
             self._take_free(name)
         else:
             self._replace(name, replaced, path)
-        sync_directory(self._directory)
+        if sync:
+            sync_directory(self._directory)
         return stat.S_IMODE(os.fstat(self.descriptor).st_mode)
 
     def close(self) -> None:

@@ -11,13 +11,13 @@ what they were, and another forced one goes on backwards: it takes back the newe
 import os
 
 from shelld_py.errors import FileChanged, NothingToUndo
-from shelld_py.files.diff import unified_diff
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
 from shelld_py.files.models import Operation, UndoRequest, UndoResult
 from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import Fingerprint, NewFile, check_same, sync_directory
+from shelld_py.files.text_file import unified_diff
 
 
 class Undoing:

@@ -7,6 +7,7 @@ the key is forgotten, all that was admitted before ends (`end_requests`). Knows 
 
 import asyncio
 import ipaddress
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -69,15 +70,18 @@ class Admission:
         *,
         exists: Callable[[Scope], bool],
         continues: Callable[[Scope], bool],
+        unlimited: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         """`exists` tells whether there is an endpoint for a request: one without does not lock.
 
-        `continues` tells whether a request without a key goes on with what one with the key has begun.
+        `continues` tells whether a request without a key goes on with what one with the key has begun. For the methods
+        and paths in `unlimited`, `server.max_body` does not hold.
         """
         self._keys = keys
         self._idle = idle
         self.check_site = Sites(settings).check
         self._limit = settings.max_body
+        self._unlimited = unlimited
         self._capacity = capacity
         self._exists = exists
         self._continues = continues
@@ -104,12 +108,13 @@ class Admission:
         self.begin()
         if key and not self._keys.locked and self._exists(scope):
             self._keys.lock(key)
-        admitted = Admitted(receive, self._limit)
+        limit = sys.maxsize if (scope["method"], scope["path"]) in self._unlimited else self._limit
+        admitted = Admitted(receive, limit)
         self._admitted.add(admitted)
         declared = header(scope, b"content-length")
-        if declared and declared.isdigit() and int(declared) > self._limit:
+        if declared and declared.isdigit() and int(declared) > limit:
             self.release(admitted)
-            raise too_large(self._limit)
+            raise too_large(limit)
         return admitted
 
     def release(self, admitted: Admitted) -> None:

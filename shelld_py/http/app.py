@@ -121,6 +121,7 @@ class Application:
             capacity,
             exists=self._exists,
             continues=self._continues,
+            unlimited=frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited),
         )
         services = Services(computer, self._repeats, idle, self._recycle, shut_down, ENDPOINTS)
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None

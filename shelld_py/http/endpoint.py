@@ -63,7 +63,8 @@ class Header:
 class Body:
     """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either.
 
-    `read` reads it, given the query, where it is more than that.
+    `read` reads it, given the query, where it is more than that. For an `unlimited` one `server.max_body` does not
+    hold: it is never held as a whole, and its handler bounds what it takes.
     """
 
     model: Any = None
@@ -71,6 +72,7 @@ class Body:
     required: bool = False
     example: Mapping[str, object] | None = None
     read: Callable[[HttpRequest, Any], Awaitable[object]] | None = None
+    unlimited: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,34 @@ from collections.abc import AsyncIterator
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shelld_py import errors
 from shelld_py.errors import InvalidRequest
-from shelld_py.files import CHANGE, OPERATIONS, PLACE, ByteRange, ChangeRequest, ChangeResult, FileOperation, RawFile
+from shelld_py.files import (
+    CHANGE,
+    OPERATIONS,
+    PLACE,
+    Archive,
+    ArchiveFormat,
+    ArchiveResult,
+    ByteRange,
+    ChangeRequest,
+    ChangeResult,
+    FileOperation,
+    RawFile,
+)
 from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Query
 
+_ARCHIVES: Final = {
+    ArchiveFormat.TAR: "application/x-tar",
+    ArchiveFormat.TAR_GZ: "application/gzip",
+    ArchiveFormat.ZIP: "application/zip",
+}
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
@@ -29,6 +47,31 @@ class RawFileQuery(Query, frozen=True, kw_only=True):
             extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"},
         ),
     ]
+
+
+class _ArchivePath(Query, frozen=True, kw_only=True):
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Relative to `files.base_directory`, or absolute.",
+            extra_json_schema={"pattern": r"^[^\x00]+$"},
+        ),
+    ]
+    format: Annotated[ArchiveFormat, Meta(description="The form of the archive.")] = ArchiveFormat.TAR_GZ
+
+
+class ArchiveQuery(_ArchivePath, frozen=True, kw_only=True):
+    """Of an archive to be made."""
+
+    exclude: Annotated[tuple[str, ...], Meta(description="Globs of what to leave out, one each time.")] = ()
+    ignored: Annotated[bool, Meta(description="Whether to take in what `.gitignore` files name.")] = True
+
+
+class UnpackQuery(_ArchivePath, frozen=True, kw_only=True):
+    """Of an archive to be unpacked."""
+
+    overwrite: Annotated[bool, Meta(description="Whether to replace files that are there.")] = True
 
 
 async def _read_raw(call: Call[RawFileQuery, None]) -> Response:
@@ -68,6 +111,39 @@ async def _write_raw(call: Call[RawFileQuery, None]) -> ChangeResult:
     )
     return await call.computer.files.write_raw(
         path, request.stream(), preconditions, max_size=call.computer.settings.server.max_body
+    )
+
+
+async def _read_archive(call: Call[ArchiveQuery, None]) -> Response:
+    """Give what a path leads to as an archive. What is refused before its first bytes has a status of its own."""
+    query = call.query
+    archive = await call.computer.files.read_archive(
+        query.path, query.format, exclude=query.exclude, ignored=query.ignored
+    )
+    disposition = f"attachment; filename*=UTF-8''{quote(archive.name, safe='')}"
+    headers = {"Content-Disposition": disposition}
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_exit(archive)
+        if call.request.method == "HEAD":
+            return StreamingResponse(iter(()), HTTPStatus.OK, headers, _ARCHIVES[query.format])
+        chunks = archive.chunks()
+        first = await anext(chunks)
+        closing.pop_all()
+        return StreamingResponse(_archived(archive, first, chunks), HTTPStatus.OK, headers, _ARCHIVES[query.format])
+
+
+async def _archived(archive: Archive, first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with archive:
+        yield first
+        async for chunk in others:
+            yield chunk
+
+
+async def _write_archive(call: Call[UnpackQuery, None]) -> ArchiveResult:
+    """Unpack an archive."""
+    query = call.query
+    return await call.computer.files.write_archive(
+        query.path, query.format, call.request.stream(), overwrite=query.overwrite
     )
 
 
@@ -190,5 +266,32 @@ ENDPOINTS: Final = (
         body=Body(raw="The bytes."),
         answers=ok("What it has made of the file.", ChangeResult),
         errors=(*CHANGE, errors.FileTooLarge),
+    ),
+    Endpoint(
+        method="GET",
+        path="/files/archive",
+        handler=_read_archive,
+        tag=Tag.FILES,
+        summary="A directory or a file as an archive",
+        query=ArchiveQuery,
+        answers={
+            HTTPStatus.OK: Success(
+                meaning="The archive, made while it is sent.",
+                content=dict.fromkeys(_ARCHIVES.values(), bytes),
+                headers=(Header(name="Content-Disposition", meaning="A name for it.", always=True),),
+            )
+        },
+        errors=PLACE,
+    ),
+    Endpoint(
+        method="PUT",
+        path="/files/archive",
+        handler=_write_archive,
+        tag=Tag.FILES,
+        summary="Unpack the archive in the body below a directory",
+        query=UnpackQuery,
+        body=Body(raw="The archive.", unlimited=True),
+        answers=ok("What was unpacked.", ArchiveResult),
+        errors=(*CHANGE, errors.NotADirectory, errors.FileTooLarge, errors.BadArchive),
     ),
 )

@@ -273,6 +273,11 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "GET", "/files/raw", {}, 400
     yield "PUT", f"/files/raw?path={two}", {"content": b"\0"}, 200
     yield "PUT", f"/files/raw?path={two}", {"content": b"", "headers": {"If-None-Match": "*"}}, 412
+    for form in ("tar", "tar.gz", "zip"):
+        yield "GET", f"/files/archive?path={two}&format={form}", {}, 200
+    yield "GET", f"/files/archive?path={two}&format=rar", {}, 400
+    yield "PUT", f"/files/archive?path={two}.d&format=tar", {"content": bytes(1024)}, 200
+    yield "PUT", f"/files/archive?path={two}.d", {"content": b"x"}, 422
     yield "POST", "/files/read", {"json": {"path": two}}, 415
     yield "POST", "/files/delete", {"json": {"path": two}}, 200
     yield "POST", "/files/delete", {"json": {"path": two}}, 404

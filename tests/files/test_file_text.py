@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from shelld_py.config import FileSettings, SecurityMode
 from shelld_py.errors import FileTooLarge, LineOutOfRange, NotText
-from shelld_py.files.diff import unified_diff
 from shelld_py.files.policy import ReadPolicy, TextCheck, extensions
 from shelld_py.files.text_file import (
     LineReader,
@@ -18,6 +17,7 @@ from shelld_py.files.text_file import (
     fitting_replacement,
     inserted,
     line_spans,
+    unified_diff,
 )
 from shelld_py.files.why_not_found import nearest_text
 

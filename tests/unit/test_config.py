@@ -73,6 +73,8 @@ KEYS = [
     ("files", "blocked_extensions", ("exe", "dll", "bin"), "{}", '["a", 1]', ("must be a list of texts",) * 2),
     ("files", "max_file_size", 5 * MIB, "true", '"big"', (SIZE, SIZE)),
     ("files", "max_token_count", 10_000, "1e3", "-1", ("must be a whole number of at least 0",) * 2),
+    ("files", "max_archive_size", 1024 * MIB, "true", '"big"', (SIZE, SIZE)),
+    ("files", "max_archive_entries", 100_000, "1e3", "-1", ("must be a whole number of at least 0",) * 2),
     ("files", "backup_directory", "", "1", NUL, (TEXT, "NUL")),
     ("files", "event_ttl", 7200.0, "true", '"2 h"', (DURATION, DURATION)),
     ("files", "cleanup_interval", 3600.0, "true", "0", (DURATION, "must be longer than 0")),
