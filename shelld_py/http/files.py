@@ -270,9 +270,14 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/files/archive",
+        name="read_archive",
         handler=_read_archive,
         tag=Tag.FILES,
         summary="A directory or a file as an archive",
+        description=(
+            "Made while it is sent: names sorted and relative to the path, links as links. An archive that breaks off "
+            "is not whole."
+        ),
         query=ArchiveQuery,
         answers={
             HTTPStatus.OK: Success(
@@ -286,9 +291,14 @@ ENDPOINTS: Final = (
     Endpoint(
         method="PUT",
         path="/files/archive",
+        name="write_archive",
         handler=_write_archive,
         tag=Tag.FILES,
         summary="Unpack the archive in the body below a directory",
+        description=(
+            "The directory is made where it is missing. Entries that lead out of it, devices and fifos are refused. An "
+            "error tells how far it came; what was unpacked before stays, and cannot be undone."
+        ),
         query=UnpackQuery,
         body=Body(raw="The archive.", unlimited=True),
         answers=ok("What was unpacked.", ArchiveResult),
