@@ -23,7 +23,7 @@ class Driven:
     async def run(self, command: str, **options: Any) -> tuple[str, Outcome]:
         """Return the output of a command, and how it ended."""
         output = bytearray()
-        outcome = await self.bash.begin(command, output.extend, **options)
+        outcome = await self.bash.outcome(self.bash.begin(command, output.extend, **options))
         self.bash.settle()
         return output.decode(errors="replace"), outcome
 
