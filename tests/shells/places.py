@@ -47,7 +47,7 @@ def with_context(directory: Path, test: Callable[[ShellContext], Awaitable[None]
             logger=LOGGER,
         )
         before = set(processes.children(os.getpid()))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(settings.get("patience", 60)):
             await test(context)
         assert set(processes.children(os.getpid())) <= before
         store.close()
