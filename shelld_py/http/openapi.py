@@ -46,6 +46,7 @@ _POST_HEADER: Final = Header(
     type=Annotated[str, msgspec.Meta(max_length=255)],
 )
 _LICENSE: Final = {"name": "No license has been given", "identifier": "NOASSERTION"}
+_CONTACT: Final = {"name": "The operator of this daemon"}
 _TAGS: Final[Mapping[Tag, str]] = {
     Tag.MAIN: "The one shell that is always there, at the root: its commands share variables, directory and terminal.",
     Tag.SESSIONS: "More shells like it, each with an id of its own.",
@@ -108,7 +109,13 @@ class _Writer:
             paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = self._operation(endpoint)
         return {
             "openapi": "3.1.0",
-            "info": {"title": "shelld-py", "version": __version__, "description": _DESCRIPTION, "license": _LICENSE},
+            "info": {
+                "title": "shelld-py",
+                "version": __version__,
+                "description": _DESCRIPTION,
+                "license": _LICENSE,
+                "contact": _CONTACT,
+            },
             "servers": [{"url": "/"}],
             "security": [{"ShellKey": []}, {"Bearer": []}],
             "tags": [{"name": tag.value, "description": meaning} for tag, meaning in _TAGS.items()],
