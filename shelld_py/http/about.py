@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, header
@@ -19,6 +19,7 @@ _NAME: Final = "shelld-py"
 _DOCUMENTS: Final = {
     "/docs": "the API for people",
     "/openapi.json": "the API for programs",
+    "/llms.txt": "the API for models",
     "/health": "whether the daemon lives",
 }
 HTML: Final = "text/html"
@@ -85,6 +86,13 @@ async def _reference(call: Call[None, None]) -> Response:
     return Response(text, headers=HEADERS, media_type=HTML)
 
 
+async def _tell_models(call: Call[None, None]) -> Response:
+    """Tell the API to models. The text is made when it is first asked for."""
+    from shelld_py.http.llms import text
+
+    return PlainTextResponse(text(call.services.endpoints))
+
+
 async def _describe(call: Call[None, None]) -> Response:
     """Describe this API in OpenAPI 3.1. The document is made when it is first asked for."""
     from shelld_py.http.openapi import document
@@ -117,6 +125,18 @@ ENDPOINTS: Final = (
         summary="This description for people; touches nothing",
         description="One page of HTML, made from the OpenAPI document.",
         answers={HTTPStatus.OK: Success(meaning="A page that needs nothing from elsewhere.", content={HTML: str})},
+        public=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/llms.txt",
+        name="get_llms_text",
+        tag=Tag.DAEMON,
+        default=Form.TEXT,
+        handler=_tell_models,
+        summary="The API in short, for a model; touches nothing",
+        description="What an agent needs to work that was handed nothing but a URL and a key.",
+        answers={HTTPStatus.OK: Success(meaning="Text in Markdown.", content={TEXT: str})},
         public=True,
     ),
     Endpoint(

@@ -1,7 +1,11 @@
 """What somebody meets who does not know the daemon yet: where to look, what went wrong, what to do next."""
 
+import json
+import os
 import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -93,6 +97,31 @@ def test_the_page_for_people_has_every_endpoint(ready_daemon: RunningDaemon) -> 
         for method, operation in item.items():
             assert f'<h3 id="{operation["operationId"]}"' in answer.text
             assert f">{method.upper()} {path}</a>" in answer.text
+
+
+def test_the_text_for_models_is_short_and_names_every_path(ready_daemon: RunningDaemon) -> None:
+    """Under 2,000 tokens, taken as four characters each; docs/llms.txt is the same text."""
+    answer = httpx.get(f"{ready_daemon.url}/llms.txt")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert len(answer.text) < 4 * 2000
+    document = ready_daemon.client.get("/openapi.json").json()
+    named = answer.text.replace("/VERB", "")
+    for path in document["paths"]:
+        verb = re.fullmatch(r"/sessions/\{session_id\}/(\w+)", path)
+        assert re.search(rf"[ ,]{verb[1]}\b", named) if verb else f" {path}`" in named, path
+    assert answer.text == (Path(__file__).parents[2] / "docs" / "llms.txt").read_text(encoding="utf-8")
+
+
+def test_the_examples_for_models_work(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """As they stand there, in a shell, against a daemon that nobody has spoken to yet."""
+    daemon = start_daemon(key=None)
+    text = daemon.ask("GET", "/llms.txt").body.decode()
+    script = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert script
+    environment = {"URL": daemon.url, "KEY": "k", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "-ec", script[1]], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ready/tmp\n{")
+    assert json.loads(done.stdout.partition("\n")[2])["exit_code"] == 0
 
 
 @pytest.mark.parametrize(
