@@ -36,6 +36,8 @@ from shelld_py.models import Command, StartupRequest
 KEY = "bench"
 HUNDRED_MB = "head -c 100000000 /dev/zero | tr '\\0' x"
 TWO_MILLION_LINES = "seq 2000000"
+COLOURED = r"yes $'\e[32m10:15:01\e[0m \e[1;34mINFO\e[0m  module.name  something has happened' | head -c 20000000"
+PROGRESS = r"yes $'10%\r20%\r30%\r40%\r50%\r60%\r70%\r80%\r90%\r' | tr -d '\n' | head -c 20000000"
 
 
 def serve_bare(port: int) -> None:
@@ -251,6 +253,15 @@ def show_throughput(port: int, repeats: int = 3) -> None:
         ratios = sorted(tight / full for tight, full in pairs)
         best = min(full for _, full in pairs)
         print(f"  {name}: {ratios[repeats // 2]:.2f} of the tight drain; {best:.2f} s")
+    for name, command in (("100 MB", HUNDRED_MB), ("colours", COLOURED), ("carriage returns", PROGRESS)):
+        tight, flood = drain(command), threading.Thread(target=timed, args=(ours.post, "/run", command))
+        started, waits = time.perf_counter(), []
+        flood.start()
+        while flood.is_alive():
+            waits.append(timed(Connection(port).get, "/health"))
+            time.sleep(0.005)
+        ratio = tight / (time.perf_counter() - started)
+        print(f"  {name}: {ratio:.2f} of the tight drain; /health meanwhile: {percentiles(sorted(waits))}")
 
 
 def show_memory(pid: int, port: int) -> None:

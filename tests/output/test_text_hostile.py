@@ -201,7 +201,7 @@ def test_bytes_are_looked_at_a_few_times_each(name: str) -> None:
     """A megabyte takes four times what a quarter takes, and no byte is looked at more than so often."""
     once = bytes_looked_at(worst(name, MEGABYTE // 4))
     four_times = bytes_looked_at(worst(name, MEGABYTE))
-    assert four_times <= 4.4 * once + 16 * LINE_LIMIT
+    assert four_times <= 4.4 * once + 64 * LINE_LIMIT  # what is left at the end counts more in the shorter one
     assert four_times <= 32 * MEGABYTE
 
 
