@@ -321,11 +321,13 @@ def _zip_name(raw: bytes, flags: int) -> str:
 
 
 def _fields(extra: bytes) -> dict[int, bytes]:
+    """Return the extra fields of a zip entry by their kinds."""
     fields: dict[int, bytes] = {}
-    while len(extra) >= 4:
-        kind, length = struct.unpack("<HH", extra[:4])
-        fields.setdefault(kind, extra[4 : 4 + length])
-        extra = extra[4 + length :]
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, at)
+        fields.setdefault(kind, extra[at + 4 : at + 4 + length])
+        at += 4 + length
     return fields
 
 
