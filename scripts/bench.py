@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Measures the daemon side by side with what it is built on, interleaved in one run, and prints ratios.
 
-    scripts/bench.py [ROUNDS]        2000 rounds by default; about a minute
+    scripts/bench.py [PART ...] [--rounds N] [--against CHECKOUT] [--pause SECONDS]
 
 The machine's own speed and its noise cancel out in the ratios. Compared are
     bare      a Starlette endpoint that does nothing, on the same server
     bare pty  the same around the simplest loop over a pty: write the command and an `echo MARK`, read up to it
-    bash -c   a process for each command
-    drain     `head | tr` through a raw pty into a tight read loop
+    drain     a command through a raw pty into a tight read loop
+    other     the daemon of another checkout (--against), in the same interpreter
+The last part is the table of all targets that the parts have measured, met or missed: docs/performance.md has it.
 """
 
+import argparse
 import asyncio
 import contextlib
+import dataclasses
 import http.client
 import json
-import logging
 import os
 import pty
+import socket
 import statistics
 import subprocess
 import sys
@@ -27,17 +30,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import uvloop
-
-from shelld_py.computer import Computer, Surroundings
-from shelld_py.loading import load
-from shelld_py.models import Command, StartupRequest
-
 KEY = "bench"
+ROOT = Path(__file__).resolve().parent.parent
 HUNDRED_MB = "head -c 100000000 /dev/zero | tr '\\0' x"
-TWO_MILLION_LINES = "seq 2000000"
 COLOURED = r"yes $'\e[32m10:15:01\e[0m \e[1;34mINFO\e[0m  module.name  something has happened' | head -c 20000000"
 PROGRESS = r"yes $'10%\r20%\r30%\r40%\r50%\r60%\r70%\r80%\r90%\r' | tr -d '\n' | head -c 20000000"
+BUSY = "import re, json, random\nwhile True: json.dumps([random.random() for _ in range(20000)])"
 
 
 def serve_bare(port: int) -> None:
@@ -103,10 +101,11 @@ class BarePty:
 
 
 class Connection:
-    """A keep-alive connection."""
+    """A keep-alive connection, with the key."""
 
     def __init__(self, port: int) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self.port = port
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
 
     def post(self, path: str, body: str = "", **headers: str) -> bytes:
         """Send a request; return the body of the answer."""
@@ -118,29 +117,77 @@ class Connection:
         self.connection.request("GET", path, headers={"X-Shell-Key": KEY})
         return self.connection.getresponse().read()
 
+    def open_session(self) -> str:
+        """Open a session; return its path."""
+        return f"/sessions/{json.loads(self.post('/sessions'))['session_id']}"
+
+
+class RawConnection:
+    """A keep-alive connection that costs the client next to nothing: one write, one read, no parser."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def post(self, path: str, body: str) -> None:
+        """Send a request whose answer is short."""
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Shell-Key: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.socket.sendall((head + body).encode())
+        answer = self.socket.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+
+@dataclasses.dataclass
+class Daemon:
+    """A daemon under measurement, and the seconds until it was healthy."""
+
+    process: subprocess.Popen[str]
+    port: int
+    healthy: float
+    directory: Path
+
 
 @contextlib.contextmanager
-def daemon(directory: str) -> Iterator[tuple[subprocess.Popen[str], int, float]]:
-    """Start the daemon; give its process, its port, and the seconds until it was healthy."""
-    environ = {**os.environ, "SHELLD_KEY": KEY, "SHELLD_SERVER__PORT": "0", "SHELLD_LOGGING__LEVEL": "warning"}
-    environ["SHELLD_FILES__MAX_TOKEN_COUNT"] = "0"
+def daemon(directory: Path, checkout: Path = ROOT, **settings: str) -> Iterator[Daemon]:
+    """Start the daemon of a checkout; `settings` are written as `section__key`."""
+    directory.mkdir(exist_ok=True)
+    environ = {**os.environ, "SHELLD_KEY": KEY, "SHELLD_SERVER__PORT": "0", "SHELLD_LOGGING__LEVEL": "error"}
+    environ |= {"SHELLD_FILES__MAX_TOKEN_COUNT": "0", "SHELLD_LIMITS__MAX_SESSIONS": "0"}
+    environ |= {f"SHELLD_{name.upper()}": value for name, value in settings.items()}
     environ["SHELLD_SERVER__DATA_DIRECTORY"] = f"{directory}/data"
-    environ["HOME"] = directory  # bash reads ~/.bashrc at its start: somebody's own is not to be measured
+    environ["HOME"] = str(directory)  # bash reads ~/.bashrc at its start: somebody's own is not to be measured
+    environ["PYTHONPATH"] = str(checkout)
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "shelld_py"], env=environ, cwd=directory, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     port = int(process.stdout.readline().strip().rpartition(":")[2])
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/health")
-    assert connection.getresponse().read() == b"ok"
-    healthy = time.perf_counter() - started
+    assert Connection(port).get("/health") == b"ok"
     try:
-        yield process, port, healthy
+        yield Daemon(process, port, time.perf_counter() - started, directory)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def bare() -> Iterator[Connection]:
+    """Serve what the daemon is compared with, in a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, __file__, "--bare", str(port)])
+    try:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                Connection(port).post("/pty", "true")
+                break
+            time.sleep(0.05)
+        yield Connection(port)
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def timed(action: Callable[..., object], *arguments: object) -> float:
@@ -197,130 +244,236 @@ def switches(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
-def show_latency(rounds: int, port: int, bare_port: int) -> None:
-    """Measure quick commands."""
-    ours, bare = Connection(port), Connection(bare_port)
-    ours.post("/startup")
-    bare.post("/pty", "true")
-    seconds = latency(
-        rounds,
-        {
-            "bare": lambda: bare.post("/nothing", "true"),
-            "bare pty: true": lambda: bare.post("/pty", "true"),
-            "true": lambda: ours.post("/run", "true"),
-            "bare pty: echo": lambda: bare.post("/pty", "echo hello"),
-            "echo": lambda: ours.post("/run", "echo hello"),
-            "bare pty: ls": lambda: bare.post("/pty", "ls /etc"),
-            "ls": lambda: ours.post("/run", "ls /etc"),
-        },
-    )
-    seconds |= latency(rounds // 20, {"bash -c true": lambda: subprocess.run(["/bin/bash", "-c", "true"], check=True)})
-    for name, values in seconds.items():
-        print(f"  {name:16} {percentiles(values)}")
-    for name in ("true", "echo", "ls"):
-        ratio = statistics.median(seconds[name]) / statistics.median(seconds[f"bare pty: {name}"])
-        print(f"  {name} / bare pty: {ratio:.2f}")
-    print(f"  true / bare: {statistics.median(seconds['true']) / statistics.median(seconds['bare']):.2f}")
+class Bench:
+    """The parts, what they share, and what they have found of the targets."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+        self.rounds: int = options.rounds
+        self.pause: float = options.pause
+        self.against: Path | None = options.against
+        self.directory = directory
+        self.targets: list[tuple[str, float, float, bool]] = []
+
+    def target(self, name: str, measured: float, target: float, *, at_least: bool = False) -> None:
+        """Note what was measured of a target: at most so much, or `at_least`."""
+        self.targets.append((name, measured, target, at_least))
+
+    def start(self) -> None:
+        """How long it takes until it is healthy, and until the first result."""
+        for name, checkout in self.checkouts().items():
+            starts = []
+            for number in range(5):
+                with daemon(self.directory / f"start{number}", checkout) as one:
+                    connection = Connection(one.port)
+                    first = timed(lambda to=connection: (to.post("/startup"), to.post("/run", "true")))
+                    starts.append((one.healthy, one.healthy + first))
+            healthy, first = (statistics.median(column) for column in zip(*starts, strict=True))
+            print(f"  {name}: healthy after {healthy:.2f} s, first result after {first:.2f} s")
+            if name == "ours":
+                self.target("healthy after, s", healthy, 0.18)
+
+    def checkouts(self) -> dict[str, Path]:
+        """The daemons that are measured."""
+        return {"ours": ROOT, **({"other": self.against} if self.against else {})}
+
+    @contextlib.contextmanager
+    def daemons(self, **settings: str) -> Iterator[dict[str, Daemon]]:
+        """Start the daemons that are measured, each with its main shell."""
+        with contextlib.ExitStack() as stack:
+            started = {}
+            for name, checkout in self.checkouts().items():
+                place = Path(tempfile.mkdtemp(dir=self.directory))
+                started[name] = stack.enter_context(daemon(place, checkout, **settings))
+                Connection(started[name].port).post("/startup")
+            yield started
+
+    def quick(self) -> None:
+        """Quick commands over one connection: as text, by a raw client, as JSON, in a session."""
+        with bare() as simple, self.daemons() as daemons:
+            raw_simple = RawConnection(simple.port)
+            actions: dict[str, Callable[[], object]] = {"bare": lambda: simple.post("/nothing", "true")}
+            for label, command in (("true", "true"), ("echo", "echo hello"), ("ls", "ls /etc")):
+                actions[f"bare pty: {label}"] = lambda command=command: simple.post("/pty", command)
+                for name, one in daemons.items():
+                    to = Connection(one.port)
+                    actions[f"{name}: {label}"] = lambda to=to, command=command: to.post("/run", command)
+            actions["bare pty: raw"] = lambda: raw_simple.post("/pty", "true")
+            for name, one in daemons.items():
+                raw, to = RawConnection(one.port), Connection(one.port)
+                session = to.open_session()
+                actions[f"{name}: raw"] = lambda raw=raw: raw.post("/run", "true")
+                actions[f"{name}: JSON"] = lambda to=to: to.post("/run", "true", Accept="application/json")
+                actions[f"{name}: session"] = lambda to=to, path=session: to.post(
+                    f"{path}/run", "true", Accept="text/plain"
+                )
+            seconds = latency(self.rounds, actions)
+        for name, values in seconds.items():
+            print(f"  {name:16} {percentiles(values)}")
+        compared = {"true": 1.4, "echo": 1.5, "ls": 1.15, "raw": 1.6, "JSON": 1.6, "session": 1.6}
+        for label, target in compared.items():
+            beside = f"bare pty: {label}" if f"bare pty: {label}" in seconds else "bare pty: true"
+            ratio = statistics.median(seconds[f"ours: {label}"]) / statistics.median(seconds[beside])
+            self.target(f"{label}, to the bare pty loop", ratio, target)
+        self.show_ratios_to_other(seconds)
+
+    def show_ratios_to_other(self, seconds: dict[str, list[float]]) -> None:
+        """Print how we stand to the other checkout."""
+        for name, values in seconds.items():
+            other = seconds.get(name.replace("ours: ", "other: ")) if name.startswith("ours: ") else None
+            if other:
+                print(f"  {name[6:]}, ours to other: {statistics.median(values) / statistics.median(other):.2f}")
+
+    def cold(self, batches: int = 5) -> None:
+        """`true` in batches of 20, other programs busy in between, as an agent that thinks between its commands."""
+        with bare() as simple, self.daemons() as daemons:
+            actions: dict[str, Callable[[], object]] = {"bare pty": lambda: simple.post("/pty", "true")}
+            for name, one in daemons.items():
+                to = Connection(one.port)
+                actions[f"{name}: cold"] = lambda to=to: to.post("/run", "true")
+            seconds: dict[str, list[float]] = {name: [] for name in actions}
+            for _ in range(batches):
+                for name, action in actions.items():
+                    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
+                    time.sleep(self.pause)
+                    for process in busy:
+                        process.kill()
+                        process.wait()
+                    seconds[name] += [timed(action) for _ in range(20)]
+        seconds = {name: sorted(values) for name, values in seconds.items()}
+        for name, values in seconds.items():
+            print(f"  {name:16} {percentiles(values)}")
+        self.target(
+            "cold, to the loop likewise",
+            statistics.median(seconds["ours: cold"]) / statistics.median(seconds["bare pty"]),
+            2,
+        )
+        self.show_ratios_to_other(seconds)
+
+    def clients(self, count: int = 100, seconds: float = 5.0) -> None:
+        """Commands per second of one client, and of a hundred with a session each."""
+        rates: dict[str, float] = {}
+        with self.daemons() as daemons:
+            for name, one in daemons.items():
+                rates[f"{name}: one"], _ = throughput(one.port, 1, seconds)
+                rates[f"{name}: {count}"], waits = throughput(one.port, count, seconds)
+                print(f"  {name}: one client {rates[f'{name}: one']:.0f}/s, {count} clients ", end="")
+                print(f"{rates[f'{name}: {count}']:.0f}/s, {percentiles(waits)}")
+                if name == "ours":
+                    self.target(f"p99 of {count} clients, ms", 1000 * waits[len(waits) * 99 // 100], 60)
+        beside = rates.get("other: one", rates["ours: one"])
+        self.target(f"commands/s of {count} clients, to one", rates[f"ours: {count}"] / beside, 2.5, at_least=True)
+
+    def output(self, repeats: int = 3) -> None:
+        """Large outputs beside a tight drain of the same, and /health meanwhile."""
+        with self.daemons() as daemons:
+            for label, command, target in (
+                ("100 MB in one line", HUNDRED_MB, 0.87), ("coloured", COLOURED, 0.6), ("progress", PROGRESS, 0.6)
+            ):  # fmt: skip
+                times: dict[str, list[float]] = {"drain": [], **{name: [] for name in daemons}}
+                waits: list[float] = []
+                for _ in range(repeats):
+                    times["drain"].append(drain(command))
+                    for name, one in daemons.items():
+                        took, meanwhile = beside_health(one.port, command)
+                        times[name].append(took)
+                        waits += meanwhile if name == "ours" else []
+                waits.sort()
+                for name in daemons:
+                    ratio = statistics.median(times["drain"]) / statistics.median(times[name])
+                    print(f"  {label}, {name}: {ratio:.2f} of the tight drain, {min(times[name]):.2f} s")
+                    if name == "ours":
+                        self.target(f"{label}, of a tight drain", ratio, target, at_least=True)
+                print(f"  /health meanwhile: {percentiles(waits)}")
+                self.target(f"/health p99 beside it ({label}), ms", 1000 * waits[len(waits) * 99 // 100], 20)
+
+    def kept(self, count: int = 10_000) -> None:
+        """What many kept runs cost: disk, memory, and time at the next start."""
+        place = Path(tempfile.mkdtemp(dir=self.directory))
+        with daemon(place, output__retain_runs=str(count)) as one:
+            connection = Connection(one.port)
+            connection.post("/startup")
+            before = memory_mb(one.process.pid)
+            for _ in range(count):
+                connection.post("/run", "true")
+            grown = memory_mb(one.process.pid) - before
+        disk = int(subprocess.run(["du", "-sk", place], capture_output=True, check=True).stdout.split()[0]) / 1024
+        with daemon(place, output__retain_runs=str(count)) as one:
+            again = one.healthy
+        with daemon(Path(tempfile.mkdtemp(dir=self.directory))) as one:
+            empty = one.healthy
+        print(
+            f"  {count} kept runs: {disk:.1f} MB on disk, {grown:.1f} MB of memory, {again - empty:.3f} s at the start"
+        )
+        self.target("kept runs: disk, MB", disk, 2)
+        self.target("kept runs: memory, MB", grown, 5)
+        self.target("kept runs: start, ms", 1000 * (again - empty), 50)
+
+    def rest(self) -> None:
+        """Memory, and wake-ups, of a daemon with nothing to do."""
+        with self.daemons() as daemons:
+            for name, one in daemons.items():
+                time.sleep(1)
+                before = switches(one.process.pid)
+                time.sleep(5)
+                woken = (switches(one.process.pid) - before) / 5
+                held = pss_mb(one.process.pid)
+                print(f"  {name}: {held:.1f} MB (PSS), {woken:.1f} wake-ups a second")
+                if name == "ours":
+                    self.target("idle, PSS, MB", held, 22)
+                    self.target("idle, wake-ups a second", woken, 0.2)
+
+    def files(self) -> None:
+        """Operations on a file of 5 MB, and a directory of 100,000 entries."""
+        with self.daemons() as daemons:
+            show_files(daemons["ours"].port, str(daemons["ours"].directory))
+
+    def show_targets(self) -> None:
+        """Print the table of what the parts have found."""
+        print("| target | measured | wanted | |\n|---|--:|--:|---|")
+        for name, measured, target, at_least in self.targets:
+            met = measured >= target if at_least else measured <= target
+            sign = "≥" if at_least else "≤"
+            print(f"| {name} | {measured:.2f} | {sign} {target:g} | {'met' if met else 'missed'} |")
 
 
-def show_sessions(rounds: int, port: int) -> None:
-    """Measure how long it takes to open a session, and a hundred jobs at once, each in a shell of its own."""
-    ours = Connection(port)
-    seconds = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        session_id = json.loads(ours.post("/sessions"))["session_id"]
-        seconds.append(time.perf_counter() - started)
-        ours.connection.request("DELETE", f"/sessions/{session_id}", headers={"X-Shell-Key": KEY})
-        ours.connection.getresponse().read()
-    print(f"  open a session     {percentiles(sorted(seconds))}")
-    threads = [threading.Thread(target=lambda: Connection(port).post("/exec", "sleep 1")) for _ in range(100)]
+def throughput(port: int, clients: int, seconds: float) -> tuple[float, list[float]]:
+    """Return the commands per second of so many clients, each with a session of its own, and the times of all."""
+    connections = [Connection(port) for _ in range(clients)]
+    paths = [connection.open_session() for connection in connections]
+    waits: list[float] = []
+    end = time.perf_counter() + seconds
 
-    def all_at_once() -> None:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    def work(connection: Connection, path: str) -> None:
+        while time.perf_counter() < end:
+            waits.append(timed(lambda: connection.post(f"{path}/run", "true")))
 
-    print(f"  100 times `sleep 1` by /exec, at once: {timed(all_at_once):.1f} s")
-
-
-def show_throughput(port: int, repeats: int = 3) -> None:
-    """Measure large outputs, and what they cost others."""
-    ours = Connection(port)
-    for name, command in (("100 MB", HUNDRED_MB), ("two million lines", TWO_MILLION_LINES)):
-        pairs = [(drain(command), timed(lambda command=command: ours.post("/run", command))) for _ in range(repeats)]
-        ratios = sorted(tight / full for tight, full in pairs)
-        best = min(full for _, full in pairs)
-        print(f"  {name}: {ratios[repeats // 2]:.2f} of the tight drain; {best:.2f} s")
-    for name, command in (("100 MB", HUNDRED_MB), ("colours", COLOURED), ("carriage returns", PROGRESS)):
-        tight, flood = drain(command), threading.Thread(target=timed, args=(ours.post, "/run", command))
-        started, waits = time.perf_counter(), []
-        flood.start()
-        while flood.is_alive():
-            waits.append(timed(Connection(port).get, "/health"))
-            time.sleep(0.005)
-        ratio = tight / (time.perf_counter() - started)
-        print(f"  {name}: {ratio:.2f} of the tight drain; /health meanwhile: {percentiles(sorted(waits))}")
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(connections, paths, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for connection, path in zip(connections, paths, strict=True):
+        connection.connection.request("DELETE", path, headers={"X-Shell-Key": KEY})
+        connection.connection.getresponse().read()
+    return len(waits) / seconds, sorted(waits)
 
 
-def show_memory(pid: int, port: int) -> None:
-    """Measure memory and the answers to others while 1 GB flows."""
-    ours, other = Connection(port), Connection(port)
-    print(f"  resident when idle: {memory_mb(pid):.1f} MB")
-    flood = threading.Thread(target=lambda: ours.post("/run", "head -c 1000000000 /dev/zero | tr '\\0' x"))
-    flood.start()
-    most, waits = 0.0, []
-    while flood.is_alive():
-        waits.append(timed(lambda: other.get("/status")))
-        most = max(most, memory_mb(pid))
-        time.sleep(0.01)
-    waits.sort()
-    print(f"  resident while 1 GB flows: {most:.1f} MB at most; after: {memory_mb(pid):.1f} MB")
-    print(f"  /status meanwhile: {percentiles(waits)}")
+def beside_health(port: int, command: str) -> tuple[float, list[float]]:
+    """Return the seconds that a command takes, and those of requests for /health meanwhile."""
+    took: list[float] = []
+    runner = threading.Thread(target=lambda: took.append(timed(lambda: Connection(port).post("/run", command))))
+    other, waits = Connection(port), []
+    runner.start()
+    while runner.is_alive():
+        waits.append(timed(lambda: other.get("/health")))
+        time.sleep(0.002)
+    return took[0], waits
 
 
-def show_rest(pid: int) -> None:
-    """Count how often the daemon wakes up with nothing to do."""
-    time.sleep(1)
-    before = switches(pid)
-    time.sleep(5)
-    print(f"  wake-ups at rest: {(switches(pid) - before) / 5:.1f} a second")
-
-
-def _forget(_data: memoryview) -> None:
-    """Take output and do nothing with it."""
-
-
-async def show_layers(rounds: int, directory: str) -> None:
-    """Measure the layers below HTTP in this process: where the time of a quick command goes."""
-    settings = load(None, {}).settings
-    surroundings = Surroundings(
-        environment=dict(os.environ),
-        working_directory=directory,
-        data_directory=Path(directory, "layers"),
-        open_files=(1024, 4096),
-    )
-    computer = Computer(settings, surroundings, logging.getLogger("bench"))
-    computer.open()
-    await computer.startup(StartupRequest())
-    shell = computer.main
-    bash = shell._bash
-    assert bash is not None
-    seconds: dict[str, list[float]] = {"fence": [], "bash and fence": [], "run with its files": []}
-    for _ in range(rounds):
-        started = time.perf_counter()
-        await bash.terminal.fence()
-        seconds["fence"].append(time.perf_counter() - started)
-        started = time.perf_counter()
-        await bash.outcome(bash.begin("true", _forget))
-        seconds["bash and fence"].append(time.perf_counter() - started)
-        started = time.perf_counter()
-        await shell.submit(Command(text="true")).wait(10)
-        seconds["run with its files"].append(time.perf_counter() - started)
-    for name, values in seconds.items():
-        print(f"  {name:18} {percentiles(sorted(values))}")
-    await computer.end()
+def pss_mb(pid: int) -> float:
+    """Return the memory of a process, with its share of what it shares."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def show_files(port: int, directory: str) -> None:
@@ -346,45 +499,31 @@ def show_files(port: int, directory: str) -> None:
     print(f"  view of 100,000 entries: {1000 * view:.0f} ms")
 
 
-def main(rounds: int) -> None:
-    """Run all and print."""
+PARTS = ("start", "quick", "cold", "clients", "output", "kept", "rest", "files")
+
+
+def main() -> None:
+    """Run the parts that are asked for, and print."""
+    parser = argparse.ArgumentParser(description="Measure the daemon beside what it is built on.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--rounds", type=int, default=1000, help="of quick commands")
+    parser.add_argument("--pause", type=float, default=30.0, help="seconds for which others are busy, for `cold`")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="also measure the daemon of this checkout")
+    parser.add_argument("--bare", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare:
+        serve_bare(options.bare)
+        return
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory() as directory:
-        starts = []
-        for number in range(5):
-            Path(directory, str(number)).mkdir()
-            with daemon(f"{directory}/{number}") as (_, port, healthy):
-                first = healthy + timed(
-                    lambda port=port: [Connection(port).post(path, "true") for path in ("/startup", "/run")]
-                )
-                starts.append((healthy, first))
-        print("start")
-        print(f"  healthy after {statistics.median(start[0] for start in starts):.2f} s, ", end="")
-        print(f"first result after {statistics.median(start[1] for start in starts):.2f} s")
-        bare = subprocess.Popen([sys.executable, __file__, "--bare", "9389"])
-        time.sleep(1.5)
-        try:
-            with daemon(directory) as (process, port, _):
-                print("latency over a keep-alive connection")
-                show_latency(rounds, port, 9389)
-                print("shells")
-                show_sessions(100, port)
-                print("layers of `true`, below HTTP")
-                uvloop.run(show_layers(rounds, directory))
-                print("throughput")
-                show_throughput(port)
-                print("memory")
-                show_memory(process.pid, port)
-                print("rest")
-                show_rest(process.pid)
-                print("files")
-                show_files(port, directory)
-        finally:
-            bare.terminate()
-            bare.wait()
+        bench = Bench(options, Path(directory))
+        for name in options.parts or PARTS:
+            part = getattr(bench, name)
+            print(f"{name}: {part.__doc__}", flush=True)
+            part()
+        bench.show_targets()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--bare"]:
-        serve_bare(int(sys.argv[2]))
-    else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main()
