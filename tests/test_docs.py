@@ -21,9 +21,10 @@ from shelld_py.bash import protocol
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
 from shelld_py.errors import ShelldError
-from shelld_py.http.app import Application
+from shelld_py.http.app import ENDPOINTS, Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
+from shelld_py.http.llms import text
 from shelld_py.http.output import OUTPUT
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
@@ -164,6 +165,11 @@ def test_the_table_of_endings_has_every_cause_and_status() -> None:
     rows = _table("docs/api.md", "## How a run ends", "`status`")
     assert {name for row in rows for name in _quoted(row[0])} == {status.value for status in RunStatus}
     assert {name for row in rows for name in _quoted(row[1])} == {cause.value for cause in Cause}
+
+
+def test_the_text_for_models_is_that_of_the_declarations() -> None:
+    """It is what `GET /llms.txt` answers: `curl localhost:8080/llms.txt >docs/llms.txt`."""
+    assert _read("docs/llms.txt") == text(ENDPOINTS)
 
 
 def test_the_state_diagram_is_made_from_the_table() -> None:

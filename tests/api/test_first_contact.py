@@ -5,14 +5,14 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.api.problems import problem
-from tests.daemons import RunningDaemon, wait_for
+from tests.daemons import KEY, RunningDaemon, wait_for
 
 JSON = {"Accept": "application/json"}
 
@@ -21,7 +21,11 @@ def test_run_starts_the_shell_where_that_is_set(start_daemon: Callable[..., Runn
     """With its hook, once, and before the first command; requests at the same time wait for it."""
     hook = tmp_path / "hook"
     daemon = start_daemon(shell__start_on_run="true", hooks__on_startup=f"echo started >>{hook}")
-    assert daemon.client.post("/run", content="echo here").text == "here\n"
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: daemon.ask("POST", "/run", body=b"echo here", key=KEY), range(4)))
+    told = {answer.body for answer in answers}
+    assert b"here\n" in told
+    assert told <= {b"here\n", b"The shell is busy executing another command."}
     assert hook.read_text() == "started\n"
     assert daemon.state() == "ready"
 
@@ -100,7 +104,7 @@ def test_the_page_for_people_has_every_endpoint(ready_daemon: RunningDaemon) -> 
 
 
 def test_the_text_for_models_is_short_and_names_every_path(ready_daemon: RunningDaemon) -> None:
-    """Under 2,000 tokens, taken as four characters each; docs/llms.txt is the same text."""
+    """Under 2,000 tokens, taken as four characters each."""
     answer = httpx.get(f"{ready_daemon.url}/llms.txt")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert len(answer.text) < 4 * 2000
@@ -109,7 +113,6 @@ def test_the_text_for_models_is_short_and_names_every_path(ready_daemon: Running
     for path in document["paths"]:
         verb = re.fullmatch(r"/sessions/\{session_id\}/(\w+)", path)
         assert re.search(rf"[ ,]{verb[1]}\b", named) if verb else f" {path}`" in named, path
-    assert answer.text == (Path(__file__).parents[2] / "docs" / "llms.txt").read_text(encoding="utf-8")
 
 
 def test_the_examples_for_models_work(start_daemon: Callable[..., RunningDaemon]) -> None:
