@@ -108,7 +108,7 @@ class Admission:
         self.begin()
         if key and not self._keys.locked and self._exists(scope):
             self._keys.lock(key)
-        limit = sys.maxsize if (scope["method"], scope["path"]) in self._unlimited else self._limit
+        limit = sys.maxsize if (scope.get("method"), scope["path"]) in self._unlimited else self._limit
         admitted = Admitted(receive, limit)
         self._admitted.add(admitted)
         declared = header(scope, b"content-length")
