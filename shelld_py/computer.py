@@ -36,9 +36,10 @@ from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.limits import KernelLimits
 from shelld_py.shells.registry import MAIN, Shells
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.states import MESSAGES, Event
-from shelld_py.shells.store import Entry, RunStore
+from shelld_py.shells.store import RunStore
 from shelld_py.version import __version__
 
 T = TypeVar("T")
@@ -154,19 +155,15 @@ class Computer:
         """Return a shell, and note that it is in use; the main one for None. Raises `SessionNotFound`."""
         return self.shells.get(session_id or MAIN)
 
-    def state_of(self, session_id: str) -> ShellState:
-        """Return the state of a shell, without touching its idle time; one that is gone is `available`."""
-        shell = self.shells.find(session_id)
-        return shell.state if shell else ShellState.AVAILABLE
-
-    async def kill_run(self, entry: Entry, number: int | None = None, *, background: bool = False) -> KillResult:
+    async def kill_run(self, run: Run, number: int | None = None, *, background: bool = False) -> KillResult:
         """Kill a run, or send it one signal. One that has ended is left as it is.
 
         With `background`, and where the run has a shell of its own, what it has left running is killed, too.
         """
-        run, shell = entry.run, self.shells.find(entry.session_id)
-        if run is None or shell is None:
-            return KillResult(state=self.state_of(entry.session_id), run=entry.run_id, killed=False, survivors=())
+        shell = self.shells.find(run.session_id)
+        if not isinstance(run, LiveRun) or shell is None:
+            state = shell.state if shell else ShellState.AVAILABLE
+            return KillResult(state=state, run=run.run_id, killed=False, survivors=())
         killed, survivors = False, tuple[int, ...]()
         if run.running:
             result = await shell.kill(number, run)
@@ -178,12 +175,12 @@ class Computer:
         if number is None and one_shot:
             await self.shells.end_one_shot(shell)
             survivors = ()
-        return KillResult(state=shell.state, run=entry.run_id, killed=killed, survivors=survivors)
+        return KillResult(state=shell.state, run=run.run_id, killed=killed, survivors=survivors)
 
-    async def close_run(self, entry: Entry) -> KillResult:
+    async def close_run(self, run: Run) -> KillResult:
         """Kill a run if it is going on, and remove its files."""
-        result = await self.kill_run(entry)
-        self.store.delete(entry.run_id)
+        result = await self.kill_run(run)
+        self.store.delete(run.run_id)
         return result
 
     def carry_through(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -253,7 +250,7 @@ class Computer:
         run = shell.run
         shown = None
         if run:
-            result = msgspec.structs.asdict(run.result(shell.state))
+            result = msgspec.structs.asdict(run.result())
             shown = ActiveRun(**result, foreground=shell.foreground, resources=shell.resources())
         return ShellStatus(
             state=shell.state,

@@ -8,7 +8,7 @@ file_requests.py. Knows the contract's words, nothing of the daemon's code.
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
@@ -145,6 +145,14 @@ def new_key() -> str:
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
+
+
+class RunList(list[RunResult]):
+    """Runs, newest first. `next_cursor` is the cursor with which those before them are had; None for no more."""
+
+    def __init__(self, runs: Iterable[RunResult], next_cursor: int | None) -> None:
+        super().__init__(runs)
+        self.next_cursor = next_cursor
 
 
 class WaitResult(models.RunResult, frozen=True, kw_only=True):
@@ -406,11 +414,22 @@ PATIENCE: Final = 30.0
 
 
 def list_runs(
-    base: str, *, session_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = None
-) -> Call[list[RunResult]]:
-    """Return the runs that are kept, newest first, without output."""
-    params = parameters(session_id=session_id, status=status, limit=limit)
-    return Call(method="GET", path=base, parse=decoded(list[RunResult]), params=params)
+    base: str,
+    *,
+    session_id: str | None = None,
+    status: RunStatus | str | None = None,
+    limit: int | None = None,
+    cursor: int | None = None,
+) -> Call[RunList]:
+    """Return the runs that are kept, newest first, without output; `next_cursor` of the list gets those before."""
+    params = parameters(session_id=session_id, status=status, limit=limit, cursor=cursor)
+    return Call(method="GET", path=base, parse=_run_list, params=params)
+
+
+def _run_list(answer: Answer) -> RunList:
+    cursor = answer.headers.get("x-next-cursor", "")
+    results = decode(answer, list[RunResult])
+    return RunList(results, int(cursor) if cursor.isascii() and cursor.isdecimal() else None)
 
 
 def get_run(

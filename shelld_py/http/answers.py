@@ -21,6 +21,7 @@ from shelld_py.errors import (
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import LARGE, LogOf, OutputChoice, pieces, with_output
 from shelld_py.output.log import OutputLog
+from shelld_py.shells.run import Run
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
@@ -68,9 +69,9 @@ def problem_response(error: ShelldError, *, as_text: bool) -> Response:
     return Response(json.dumps(document), error.status, headers, PROBLEM_TYPE)
 
 
-async def result_of_events(result: RunResult, log_of: LogOf, choice: OutputChoice) -> RunResult:
+async def result_of_events(run: Run, choice: OutputChoice) -> RunResult:
     """Return the result that ends the events of a run. As in these, bytes that were not UTF-8 are U+FFFD."""
-    shown = await with_output(result, log_of, choice, _where)
+    shown = await with_output(run.result(), run.log, choice, _where)
     return msgspec.structs.replace(shown, stdout=_readable(shown.stdout), stderr=_readable(shown.stderr))
 
 
@@ -79,15 +80,15 @@ def _readable(text: str | None) -> str:
 
 
 async def run_response(
+    run: Run,
     result: RunResult,
-    log_of: LogOf,
     choice: OutputChoice,
     *,
     as_text: bool,
     directory: str | None = None,
     for_input: bool = True,
 ) -> Response:
-    """Return the answer for a run as it stands: 200 when it has ended, else 202.
+    """Return the answer for a run as it stands, which `result` tells: 200 when it has ended, else 202.
 
     `for_input` is whether waiting for input was to end the wait; if not, the timeout has.
     """
@@ -96,10 +97,10 @@ async def run_response(
     notice = AWAITING_INPUT if for_input and result.awaiting_input else TIMED_OUT
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
     sizes = [result.original_stdout_size, result.original_stderr_size]
-    sizes += [log.size for stream in Stream if (log := log_of(stream))]
+    sizes += [log.size for stream in Stream if (log := run.log(stream))]
     if choice.maximum == 0 and max(sizes) > LARGE:
-        return _streamed(result, log_of, choice.form, status, headers, notice=notice if as_text else None)
-    result = await with_output(result, log_of, choice, _where)
+        return _streamed(result, run.log, choice.form, status, headers, notice=notice if as_text else None)
+    result = await with_output(result, run.log, choice, _where)
     if not as_text:
         return json_response(result, status, headers)
     text = (result.stdout or "") + (result.stderr or "")

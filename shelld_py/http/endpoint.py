@@ -23,8 +23,8 @@ from shelld_py.http.answers import json_response
 from shelld_py.http.repeats import Repeats
 from shelld_py.http.requests import Form, Query, json_body, query_of, requested_form
 from shelld_py.idle import IdleTimer
+from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import Entry
 
 if TYPE_CHECKING:
     from shelld_py.tools.catalogue import Toolbox
@@ -123,10 +123,9 @@ class Call(Generic[_Query, _Body]):
         """The shell that the path names; the main shell where it names none. Raises `SessionNotFound`."""
         return self.computer.shell(self.request.path_params.get("session_id"))
 
-    @property
-    def entry(self) -> Entry:
-        """The run that the path names. Raises `RunNotFound`."""
-        return self.computer.store.entry(self.request.path_params["run_id"])
+    async def run(self) -> Run:
+        """Return the run that the path names. Raises `RunNotFound`."""
+        return await self.computer.store.get(self.request.path_params["run_id"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,7 +1,5 @@
 """The answer to a request for the output of a run: a part from a cursor on, all of it, or events."""
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -11,14 +9,12 @@ from starlette.responses import Response, StreamingResponse
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, text_type
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Success
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import DurationText, OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.output.log import OutputLog
-from shelld_py.output.reading import Reading, Unfinished, read_output
-from shelld_py.shells.news import DEFAULT_LIMIT, read_run, start_of_last_line
-from shelld_py.shells.run import Run
-from shelld_py.shells.store import Entry
+from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
+from shelld_py.shells.run import DEFAULT_LIMIT, Run
 
 Cursor = Annotated[int, Meta(ge=0, le=LARGEST, description="Byte offset in the log.")]
 _Count = Annotated[int, Meta(ge=0)]
@@ -68,41 +64,36 @@ OUTPUT: Final[dict[str, Any]] = {
 """What the endpoints for output have in common."""
 
 
-async def output_response(call: Call[OutputQuery, None], entry: Entry) -> Response:
+async def output_response(call: Call[OutputQuery, None], run: Run) -> Response:
     """Answer a request for the output of a run, in the form that it asks for."""
-    query, computer = call.query, call.computer
+    query = call.query
     last_id = header(call.request.scope, b"last-event-id")
     cursor = query.cursor if last_id is None else number("Last-Event-ID", last_id.decode("latin-1"))
-    wait = min(duration_field("wait", query.wait), computer.settings.timeout.command_maximum)
+    wait = min(duration_field("wait", query.wait), call.computer.settings.timeout.command_maximum)
     if call.form is Form.EVENTS:
-        return _events(call, entry, cursor or 0)
-    log = computer.store.log(entry, query.stream)
-    if log is None:
-        reading = Reading(cursor or 0, cursor or 0, "", 0)
-    elif call.form is Form.TEXT and cursor is None and query.limit is None and not wait:
-        return _whole(entry, log, query.format)
-    else:
-        if cursor is None and entry.run:
-            await _something_new(entry.run, log, wait)
-            wait = 0
-        limit = query.limit or DEFAULT_LIMIT
-        reading = await read_run(entry.run, log, cursor, limit=limit, form=query.format, wait=wait)
-    ended = entry.run is None or not entry.run.running
-    eof = ended and (log is None or reading.next_cursor >= log.size)
-    status = entry.status
+        return _events(call, run, cursor or 0)
+    log = run.log(query.stream)
+    if log and call.form is Form.TEXT and cursor is None and query.limit is None and not wait:
+        return _whole(run, log, query.format)
+    if log and cursor is None:
+        await _something_new(run, log, wait)
+        wait = 0
+    limit = query.limit or DEFAULT_LIMIT
+    reading = await run.read(query.stream, cursor, limit=limit, form=query.format, wait=wait)
+    eof = not run.running and (log is None or reading.next_cursor >= log.size)
     if call.form is Form.TEXT:
         data = reading.data if isinstance(reading.data, bytes) else reading.data.encode()
-        headers = _cursor_headers(entry, reading.next_cursor, reading.dropped, eof=eof)
+        headers = _cursor_headers(run, reading.next_cursor, reading.dropped, eof=eof)
         return Response(data, headers=headers, media_type=text_type(query.format))
     text = reading.data if isinstance(reading.data, str) else reading.data.decode("utf-8", "surrogateescape")
     return json_response(
         OutputPart(
-            run_id=entry.run_id,
+            run_id=run.run_id,
             stream=query.stream,
             cursor=reading.cursor,
             next_cursor=reading.next_cursor,
             output=text,
-            status=status,
+            status=run.status,
             eof=eof,
             dropped=reading.dropped,
         )
@@ -112,56 +103,51 @@ async def output_response(call: Call[OutputQuery, None], entry: Entry) -> Respon
 async def _something_new(run: Run, log: OutputLog, wait: float) -> None:
     """Wait until something is written that was not there yet, or the run ends or waits for input."""
     size = log.size
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait):
-            while run.running and not run.awaiting_input and log.size == size:
-                await run.changed()
+    await run.until(lambda: not run.running or run.awaiting_input or log.size != size, wait)
 
 
-def _events(call: Call[OutputQuery, None], entry: Entry, cursor: int) -> Response:
+def _events(call: Call[OutputQuery, None], run: Run, cursor: int) -> Response:
     """Follow the output as events: of one stream, or where there is a cursor for standard error, of both."""
-    query, computer = call.query, call.computer
+    query = call.query
     timeout = None if query.timeout is None else duration_field("timeout", query.timeout)
     wanted = {query.stream: cursor}
     if query.stderr_cursor is not None:
         wanted = {Stream.STDOUT: cursor, Stream.STDERR: query.stderr_cursor}
-    logs = [(stream, log, start) for stream, start in wanted.items() if (log := computer.store.log(entry, stream))]
+    logs = [(stream, log, start) for stream, start in wanted.items() if (log := run.log(stream))]
 
     async def result() -> RunResult:
-        part = OutputChoice.of(query.format, None, computer.settings.output)
-        await computer.store.measure(entry)
-        found = computer.store.result(entry, computer.state_of(entry.session_id))
-        return await result_of_events(found, computer.store.log_reader(entry), part)
+        await run.measure()
+        return await result_of_events(run, OutputChoice.of(query.format, None, call.computer.settings.output))
 
     for_input = query.on_input is OnInput.RETURN
-    events = follow(entry.run or Ended(), logs, query.format, timeout, result, for_input=for_input)
-    shell = computer.shells.find(entry.session_id)
-    if query.echo and shell and entry.run and entry.run.running:
+    events = follow(run, logs, query.format, timeout, result, for_input=for_input)
+    shell = call.computer.shells.find(run.session_id)
+    if query.echo and shell and run.running:
         events = holding(shell.echo(), events)
     return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)
 
 
-def _whole(entry: Entry, log: OutputLog, form: OutputFormat) -> Response:
+def _whole(run: Run, log: OutputLog, form: OutputFormat) -> Response:
     """Return all of the output as it looks now, however large."""
     next_cursor = end = log.size
-    if entry.run and entry.run.running and form is OutputFormat.RAW:
+    if run.running and form is OutputFormat.RAW:
         next_cursor = end = read_output(log, max(0, end - 4), 4, form, Unfinished.SHOW).next_cursor
-    elif entry.run and entry.run.running:
+    elif run.running:
         next_cursor = start_of_last_line(log)
 
     async def body() -> AsyncIterator[bytes]:
         async for piece in output_pieces(log, form, end):
             yield piece.encode("utf-8", "surrogateescape")
 
-    headers = _cursor_headers(entry, next_cursor, log.size - log.kept, eof=entry.status is not RunStatus.RUNNING)
+    headers = _cursor_headers(run, next_cursor, log.size - log.kept, eof=not run.running)
     return StreamingResponse(body(), headers=headers, media_type=text_type(form))
 
 
-def _cursor_headers(entry: Entry, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:
+def _cursor_headers(run: Run, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:
     return {
-        "X-Run-Id": entry.run_id,
+        "X-Run-Id": run.run_id,
         "X-Next-Cursor": str(next_cursor),
-        "X-Run-Status": entry.status.value,
+        "X-Run-Status": run.status.value,
         "X-Eof": str(eof).lower(),
         "X-Dropped": str(dropped),
     }

@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from shelld_py import errors
 from shelld_py.bash.command import input_bytes
-from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound
-from shelld_py.http.answers import run_response
+from shelld_py.errors import InvalidRequest, NoRunningCommand
+from shelld_py.http.answers import json_response, run_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, Cursor, OutputQuery, output_response
 from shelld_py.http.requests import LARGEST, Form, Query, StdinQuery, duration_field, signal_number, stdin_request
@@ -34,10 +34,8 @@ from shelld_py.models import (
 )
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.shells.conditions import Condition, Reader, Until
-from shelld_py.shells.news import read_run
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import Entry
 
 _T = TypeVar("_T")
 
@@ -50,6 +48,8 @@ _Signal = Annotated[
         extra_json_schema={"pattern": f"^(?:(?:SIG)?(?:{_SIGNAL_NAMES})|{_SIGNAL_NUMBERS})$"},
     ),
 ]
+_MOST_LISTED: Final = 1000
+_Before = Annotated[int, Meta(ge=0, le=LARGEST, description="Those before: `X-Next-Cursor` of the answer before.")]
 _MaxOutput = Annotated[MaxOutput, Meta(le=LARGEST)]
 _Condition = Annotated[
     str,
@@ -77,7 +77,8 @@ class RunsQuery(Query, frozen=True, kw_only=True):
 
     session_id: Annotated[str, Meta(description="Those of this shell alone.")] | None = None
     status: RunStatus | None = None
-    limit: Annotated[int, Meta(ge=1, le=LARGEST, description="The newest so many.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LISTED, description="The newest so many.")] = 100
+    cursor: _Before | None = None
 
 
 class ResultQuery(Query, frozen=True, kw_only=True):
@@ -103,59 +104,47 @@ def signal_of(query: SignalQuery) -> int | None:
     return None if query.signal is None else signal_number(query.signal)
 
 
-async def _list_runs(call: Call[RunsQuery, None]) -> list[RunResult]:
+async def _list_runs(call: Call[RunsQuery, None]) -> Response:
     """List the runs, the newest first, without output."""
-    query, store = call.query, call.computer.store
-
-    def readable(entry: Entry) -> RunResult | None:
-        """Return a result; None where somebody has taken the files away."""
-        try:
-            return store.result(entry, call.computer.state_of(entry.session_id))
-        except RunNotFound:
-            return None
-
-    entries = [
-        entry
-        for entry in store.entries()
-        if query.session_id in (None, entry.session_id) and query.status in (None, entry.status)
-    ][: query.limit]
-    live = {entry.run_id: readable(entry) for entry in entries if entry.run}
-    results = await asyncio.to_thread(lambda: [live.get(entry.run_id) or readable(entry) for entry in entries])
-    return [result for result in results if result]
+    query = call.query
+    results, cursor = await call.computer.store.results(
+        session_id=query.session_id, status=query.status, limit=query.limit, cursor=query.cursor
+    )
+    return json_response(results, headers={} if cursor is None else {"X-Next-Cursor": str(cursor)})
 
 
 async def _get_run(call: Call[ResultQuery, None]) -> Response:
-    response = await _result_response(call, call.entry, call.query)
+    response = await _result_response(call, await call.run(), call.query)
     response.status_code = HTTPStatus.OK
     return response
 
 
 async def _output(call: Call[OutputQuery, None]) -> Response:
-    return await output_response(call, call.entry)
+    return await output_response(call, await call.run())
 
 
 async def _wait(call: Call[WaitQuery, None]) -> Response:
     """Wait until the run has ended, or there is output beyond a cursor, or a condition holds."""
-    query, entry, timeouts = call.query, call.entry, call.computer.settings.timeout
+    query, run, timeouts = call.query, await call.run(), call.computer.settings.timeout
     timeout = timeouts.command if query.timeout is None else duration_field("timeout", query.timeout)
     timeout = min(timeout, timeouts.command_maximum)
     if query.until:
-        reached = await _reached_condition(call, entry, timeout)
-        return await _result_response(call, entry, query, reached)
-    if entry.run:
-        await _wait_for_output(entry.run, query.stream, query.cursor, timeout)
-    return await _result_response(call, entry, query)
+        reached = await _reached_condition(call, run, timeout)
+        return await _result_response(call, await call.run(), query, reached)
+    log = None if query.cursor is None else run.log(query.stream)
+    past = query.cursor or 0
+    await run.until(lambda: not run.running or (log is not None and log.size > past), timeout)
+    return await _result_response(call, await call.run(), query)  # which may have been deleted meanwhile
 
 
 async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:
-    entry = call.entry
-    run = entry.run
-    if run is None or not run.running:
-        raise NoRunningCommand(f"The run {entry.run_id} has ended.", run_id=entry.run_id)
+    run = await call.run()
+    if not isinstance(run, LiveRun) or not run.running:
+        raise NoRunningCommand(f"The run {run.run_id} has ended.", run_id=run.run_id)
     return await type_into(call, call.computer.shell(run.session_id), run)
 
 
-async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: Run | None) -> AcceptedInput | Response:
+async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: LiveRun | None) -> AcceptedInput | Response:
     """Type into the terminal of `run`; with `wait`, answer with what it writes until it ends or waits for input."""
     wanted = call.body
     wait = None if wanted.wait is None else duration_field("wait", wanted.wait)
@@ -165,10 +154,7 @@ async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: Run | None
     if wait is None or run is None:
         return AcceptedInput(accepted=accepted)
     await run.wait(min(wait, call.computer.settings.timeout.command_maximum), for_input=True)
-    store = call.computer.store
-    entry = store.entry(run.run_id)
-    logs = {stream: store.log(entry, stream) for stream in before}
-    readings = {stream: await read_run(entry.run, log, before[stream]) for stream, log in logs.items() if log}
+    readings = {stream: await run.read(stream, start) for stream, start in before.items()}
     output, stderr = (str(readings[stream].data) if stream in readings else "" for stream in Stream)
     next_cursor = readings[Stream.STDOUT].next_cursor
     if call.form is not Form.TEXT:
@@ -196,56 +182,42 @@ async def _kill(call: Call[RunKillQuery, None]) -> KillResult:
     number = signal_of(call.query)
     if call.query.all and number is not None:
         raise InvalidRequest("signal sends one signal to the command alone: leave out either signal or all.")
-    return await call.computer.kill_run(call.entry, number, background=call.query.all)
+    return await call.computer.kill_run(await call.run(), number, background=call.query.all)
 
 
 async def _delete(call: Call[None, None]) -> RunReference:
     """Kill the run where it is going on, and remove its files."""
-    entry = call.entry
-    await call.computer.close_run(entry)
-    return RunReference(run_id=entry.run_id)
+    run = await call.run()
+    await call.computer.close_run(run)
+    return RunReference(run_id=run.run_id)
 
 
 async def _result_response(
     call: Call[Any, None],
-    entry: Entry,
+    run: Run,
     query: ResultQuery | WaitQuery,
     reached: str | msgspec.UnsetType | None = msgspec.UNSET,
 ) -> Response:
     """Return the result as it stands; `reached` is what a wait for conditions has come to."""
-    computer = call.computer
-    choice = OutputChoice.of(query.format, query.max_output, computer.settings.output)
-    await computer.store.measure(entry)
-    result = computer.store.result(entry, computer.state_of(entry.session_id))
+    choice = OutputChoice.of(query.format, query.max_output, call.computer.settings.output)
+    await run.measure()
+    result = run.result()
     if reached is not msgspec.UNSET:
         result = WaitResult(**msgspec.structs.asdict(result), reached=reached)
-    return await run_response(result, computer.store.log_reader(entry), choice, as_text=False)
+    return await run_response(run, result, choice, as_text=False)
 
 
-async def _wait_for_output(run: Run, stream: Stream, cursor: int | None, timeout: float) -> None:
-    """Wait until `run` has ended, or, where there is a cursor, until there is output past it."""
-    try:
-        async with asyncio.timeout(timeout):
-            while run.running:
-                log = run.log(stream)
-                if cursor is not None and log is not None and log.size > cursor:
-                    return
-                await run.changed()
-    except TimeoutError:
-        return
-
-
-async def _reached_condition(call: Call[WaitQuery, None], entry: Entry, timeout: float) -> str | None:
+async def _reached_condition(call: Call[WaitQuery, None], run: Run, timeout: float) -> str | None:
     """Wait for the conditions of the query; return the one that came first, as it was given.
 
     A cursor belongs to one stream: where there is one, or a `stream`, only that is looked at for lines.
     """
-    query, computer = call.query, call.computer
+    query = call.query
     conditions = [Condition.parse(text) for text in query.until]
     one = query.cursor is not None or "stream" in call.request.query_params
-    logs = {name: computer.store.log(entry, name) for name in ([query.stream] if one else Stream)}
+    logs = {name: run.log(name) for name in ([query.stream] if one else Stream)}
     readers = [Reader(name, log, query.cursor or 0) for name, log in logs.items() if log]
-    wait = Until(conditions, entry.run, computer.shells.find(entry.session_id), readers)
+    wait = Until(conditions, run, call.computer.shells.find(run.session_id), readers)
     reached = await _while_connected(call.request, wait.wait(timeout))
     return reached.text if reached else None
 
@@ -314,7 +286,11 @@ ENDPOINTS: Final = (
             "before it."
         ),
         query=RunsQuery,
-        answers=ok("The results, without output.", tuple[RunResult, ...]),
+        answers=ok(
+            "The results, without output.",
+            tuple[RunResult, ...],
+            headers=(Header(name="X-Next-Cursor", meaning="The `cursor` of those before, if there are any."),),
+        ),
     ),
     Endpoint(
         method="GET",

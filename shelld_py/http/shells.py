@@ -18,7 +18,7 @@ from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
-from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, Ended, follow, holding
+from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import (
     AcceptedInput,
     Command,
@@ -41,12 +41,11 @@ from shelld_py.models import (
 )
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.shells.record import fingerprint
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import Entry
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
-Submit = Callable[[Command, str | None], Awaitable[Run]]
+Submit = Callable[[Command, str | None], Awaitable[LiveRun]]
 
 
 async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
@@ -60,7 +59,7 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
     if shell is call.computer.main and call.computer.settings.shell.start_on_run:
         await call.computer.ensure_started()
 
-    async def submit(command: Command, run_id: str | None) -> Run:
+    async def submit(command: Command, run_id: str | None) -> LiveRun:
         return shell.submit(command, run_id)
 
     return await _answer_run(call, shell.session_id, submit, Streams.MERGED)
@@ -86,44 +85,37 @@ async def _answer_run(
         with contextlib.ExitStack() as started:
             if shell:  # before the command begins, for programs look at once whether there is an echo
                 started.enter_context(shell.echo())
-            entry = await _start_or_join(call, session_id or "exec", submit, streams, key)
+            run = await _start_or_join(call, session_id or "exec", submit, streams, key)
             echo = started.pop_all()
-    run = entry.run
-
-    def result() -> RunResult:
-        return computer.store.result(entry, computer.state_of(entry.session_id))
 
     async def last_result() -> RunResult:
+        await run.measure()
         part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
-        await computer.store.measure(entry)
-        return await result_of_events(result(), computer.store.log_reader(entry), part)
+        return await result_of_events(run, part)
 
     for_input = wanted.on_input is OnInput.RETURN
     as_text = call.form is Form.TEXT
     if call.form is Form.EVENTS:
-        if run:
-            computer.store.publish(run, computer.state_of(run.session_id))
-        logs = [(stream, log, 0) for stream in Stream if (log := computer.store.log(entry, stream))]
-        headers = {**EVENT_HEADERS, "X-Run-Id": entry.run_id}
-        events = follow(run or Ended(), logs, wanted.format, timeout, last_result, for_input=for_input)
-        events = holding(echo, events)
-        return StreamingResponse(events, headers=headers, media_type=MEDIA_TYPE)
-    if run is None:
-        return await run_response(result(), computer.store.log_reader(entry), choice, as_text=as_text)
-    await run.wait(timeout, for_input=for_input)
-    if run.running:
-        run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
-        computer.store.publish(run, computer.state_of(run.session_id))
-    await run.measure()
-    final = run.result(computer.state_of(run.session_id))
-    return await run_response(
-        final, run.log, choice, as_text=as_text, directory=run.working_directory, for_input=for_input
-    )
+        if isinstance(run, LiveRun):
+            computer.store.publish(run)
+        logs = [(stream, log, 0) for stream in Stream if (log := run.log(stream))]
+        headers = {**EVENT_HEADERS, "X-Run-Id": run.run_id}
+        events = follow(run, logs, wanted.format, timeout, last_result, for_input=for_input)
+        return StreamingResponse(holding(echo, events), headers=headers, media_type=MEDIA_TYPE)
+    directory = None
+    if isinstance(run, LiveRun):
+        await run.wait(timeout, for_input=for_input)
+        if run.running:
+            run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
+            computer.store.publish(run)
+        await run.measure()
+        directory = run.working_directory
+    return await run_response(run, run.result(), choice, as_text=as_text, directory=directory, for_input=for_input)
 
 
 async def _start_or_join(
     call: Call[Any, RunRequest], session_id: str, submit: Submit, streams: Streams, key: str | None
-) -> Entry:
+) -> Run:
     """Start a run, or find the one that the same request has started before."""
     store, repeats, wanted = call.computer.store, call.services.repeats, call.body
     command = Command(
@@ -137,19 +129,19 @@ async def _start_or_join(
     identity = fingerprint(session_id, command)
     done_before = repeats.run_id(key, identity)
     run_id = done_before or wanted.run_id
-    entry = store.find(run_id) if run_id else None
-    if entry is None and done_before:
+    run = await store.find(run_id) if run_id else None
+    if run is None and done_before:
         raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
-    if entry is None:
+    if run is None:
         try:
-            entry = store.entry((await submit(command, wanted.run_id)).run_id)
-            entry.fingerprint = identity
+            run = started = await submit(command, wanted.run_id)
+            started.request_fingerprint = identity
         except RunIdConflict:
-            entry = store.entry(run_id or "")
-    if store.fingerprint(entry) != identity:
+            run = await store.get(run_id or "")
+    if run.identity != identity:
         raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
-    repeats.remember_run(key, identity, entry.run_id)
-    return entry
+    repeats.remember_run(key, identity, run.run_id)
+    return run
 
 
 async def _kill(call: Call[SignalQuery, None]) -> KillResult:
@@ -181,7 +173,7 @@ async def _output(call: Call[OutputQuery, None]) -> Response:
     shell = call.shell
     if shell.last_run is None:
         raise RunNotFound("No command has been run in this shell.")
-    return await output_response(call, call.computer.store.entry(shell.last_run.run_id))
+    return await output_response(call, await call.computer.store.get(shell.last_run.run_id))
 
 
 async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Str
 from shelld_py.output.excerpt import decoder
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import INLINE, LINE_LIMIT, render
+from shelld_py.shells.run import Run
 
 MEDIA_TYPE: Final = "text/event-stream"
 EVENT_HEADERS: Final = {"Cache-Control": "no-store"}
@@ -63,31 +64,6 @@ class LiveText:
     def _beyond_sent(self, text: str, line: str) -> str:
         sent, self._sent = self._sent, line
         return text[len(sent) :] if text.startswith(sent) else f"\r{text}"
-
-
-class Followed(Protocol):
-    """What can be followed: a run that is going on, or what is left of one."""
-
-    @property
-    def running(self) -> bool:
-        """Whether more may come."""
-
-    awaiting_input: bool
-    """Whether it is seen waiting for terminal input."""
-    timed_out: bool
-    """Whether a wait for it was too short."""
-
-    async def changed(self) -> None:
-        """Return when there is news."""
-
-
-class Ended:
-    """A run of which only the files are left: nothing more will come."""
-
-    running = awaiting_input = timed_out = False
-
-    async def changed(self) -> None:
-        """There is no news."""
 
 
 class _Follower:
@@ -153,7 +129,7 @@ async def holding(
 
 
 async def follow(
-    run: Followed,
+    run: Run,
     logs: Iterable[tuple[Stream, OutputLog, int]],
     form: OutputFormat,
     timeout: float | None,
@@ -179,10 +155,7 @@ async def follow(
             continue
         if ended or (for_input and run.awaiting_input):
             break
-        try:
-            async with asyncio.timeout_at(deadline):
-                await run.changed()
-        except TimeoutError:
+        if not await run.changed(deadline):
             run.timed_out = True
             break
     yield event("result", await result())

@@ -117,3 +117,10 @@ def _long_line(log: OutputLog, start: int, limit: int, unfinished: Unfinished) -
     line = data[:length]
     part = plain_split(line, limit) or length
     return render(line[:part]), part
+
+
+def start_of_last_line(log: OutputLog) -> int:
+    """Return the cursor from which a reader who has seen all so far goes on: the unfinished line's start."""
+    start = max(0, log.size - LINE_LIMIT)
+    data = log.read(start, LINE_LIMIT).data
+    return start + data.rfind(b"\n") + 1

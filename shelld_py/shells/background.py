@@ -14,8 +14,7 @@ from typing import Final
 
 from shelld_py.linux import processes
 from shelld_py.linux.processes import ProcessStat
-from shelld_py.models import ShellState
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.store import RunStore
 
 _KILL_PATIENCE: Final = 2.0
@@ -28,7 +27,7 @@ _KILL_PAUSE: Final = 0.002
 class _Item:
     """An ended run with processes that it left behind."""
 
-    run: Run
+    run: LiveRun
     left: list[ProcessStat]
     ended: bool = False
     """Whether all of them had ended when output was last taken: it cannot come from them any more."""
@@ -51,26 +50,26 @@ class Background:
         """Return the processes that still run."""
         return [stat for item in self._items for stat in item.alive()]
 
-    def add(self, run: Run, left: list[ProcessStat]) -> None:
+    def add(self, run: LiveRun, left: list[ProcessStat]) -> None:
         """Keep `run` open for its processes `left`."""
         self._items.append(_Item(run, left))
 
-    def release_ended(self, state: ShellState) -> None:
+    def release_ended(self) -> None:
         """Let go of the runs whose processes have ended: their output is complete now."""
-        self._release([item for item in self._items if not item.alive()], state)
+        self._release([item for item in self._items if not item.alive()])
 
-    def release_all(self, state: ShellState) -> None:
+    def release_all(self) -> None:
         """Let go of all: nothing more is read."""
-        self._release(list(self._items), state)
+        self._release(list(self._items))
 
-    def writer(self) -> Run | None:
+    def writer(self) -> LiveRun | None:
         """Return the run that what is written now comes from, where only one can be."""
         owners = [item for item in self._items if not item.ended]
         for item in owners:
             item.ended = not item.alive()
         return owners[0].run if len(owners) == 1 else None
 
-    async def kill(self, run: Run, pid: int | None) -> tuple[bool, tuple[int, ...]]:
+    async def kill(self, run: LiveRun, pid: int | None) -> tuple[bool, tuple[int, ...]]:
         """Kill what `run` has left running below bash, `pid`; return whether there was anything, and who survives.
 
         They are looked for again until nothing new is found, for they may fork meanwhile. They are not stopped
@@ -95,10 +94,10 @@ class Background:
             for stat in item.alive():
                 await _end_of(stat.pid)
 
-    def _release(self, items: list[_Item], state: ShellState) -> None:
+    def _release(self, items: list[_Item]) -> None:
         for item in items:
             self._items.remove(item)
-            self._store.save(item.run, state)
+            self._store.save(item.run)
             self._store.release(item.run)
 
 

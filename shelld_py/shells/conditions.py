@@ -25,7 +25,7 @@ from shelld_py.models import Stream
 from shelld_py.output.excerpt import READ_SIZE
 from shelld_py.output.line_search import LineMatcher
 from shelld_py.output.log import OutputLog
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 from shelld_py.units import parse_duration
 
@@ -100,9 +100,9 @@ class Until:
     """One wait for the first of several conditions."""
 
     def __init__(
-        self, conditions: Sequence[Condition], run: Run | None, shell: Shell | None, readers: Sequence[Reader]
+        self, conditions: Sequence[Condition], run: Run, shell: Shell | None, readers: Sequence[Reader]
     ) -> None:
-        """`run` is None when it has ended for good, `shell` when it is gone; lines are looked for in `readers`."""
+        """`shell` is None when it is gone; lines are looked for in `readers`."""
         self._conditions = conditions
         self._run = run
         self._shell = shell
@@ -150,17 +150,14 @@ class Until:
 
     async def _relay(self) -> None:
         """Announce all news of the run."""
-        while self._run:
-            await self._run.changed()
+        while await self._run.changed():
             self._announce()
 
     async def _await_end(self) -> None:
         """Wait until there is nothing left to wait for, and say so."""
-        run = self._run
-        while run and run.running:
-            await run.changed()
-        if run and self._shell and not self._exit:
-            await self._shell.settled(run)
+        await self._run.wait()
+        if self._shell and not self._exit:
+            await self._shell.settled(self._run)
         self._over.set()
         self._announce()
 
@@ -233,7 +230,7 @@ class Until:
 
     async def _watch_silence(self) -> Condition | None:
         wanted = min(self._of(Kind.QUIET), key=lambda condition: condition.seconds)
-        while self._run and not self._over.is_set():
+        while isinstance(self._run, LiveRun) and not self._over.is_set():
             left = self._run.active_at + wanted.seconds - time.monotonic()
             if left <= 0:
                 return wanted
@@ -243,15 +240,14 @@ class Until:
         return None
 
     async def _watch_input(self) -> Condition | None:
-        while self._run:
+        while True:
             news = self._news
             if self._run.awaiting_input:
                 return self._of(Kind.INPUT)[0]
             self._mark_seen(self._watch_input)
             if self._over.is_set():
-                break
+                return None
             await asyncio.wait({news})
-        return None
 
 
 async def _match(matcher: LineMatcher, reader: Reader, *, ended: bool) -> int | None:

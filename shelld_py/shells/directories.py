@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Final
 
 from shelld_py.linux.removal import remove_tree
+from shelld_py.models import Stream
 from shelld_py.shells.data_directory import calling, own_directory
 
-OUTPUT_LOG: Final = "output.log"
-STDERR_LOG: Final = "stderr.log"
+LOG_NAMES: Final = {Stream.STDOUT: "output.log", Stream.STDERR: "stderr.log"}
 SNAPSHOT: Final = "snapshot.json"
 NEW_SNAPSHOT: Final = "snapshot.json.new"
 
 LARGEST_SNAPSHOT: Final = 256 * 1024 * 1024
 """Bytes of a snapshot that is believed: a command of `server.max_body` that is escaped throughout is far below."""
 
-_READY_FILES: Final = (OUTPUT_LOG, SNAPSHOT)
+_READY_FILES: Final = (LOG_NAMES[Stream.STDOUT], SNAPSHOT)
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _FEW_FILES: Final = 16
 _FEW_BYTES: Final = 16 * 1024 * 1024
@@ -65,6 +65,10 @@ class RunDirectories:
         """Return where the files of a run lie."""
         return self._unpublished.get(run_id) or f"{self.root}/{run_id}"
 
+    def log_path(self, run_id: str, stream: Stream) -> str:
+        """Return where a log of a run lies."""
+        return f"{self.path(run_id)}/{LOG_NAMES[stream]}"
+
     def take(self, run_id: str) -> None:
         """Make the directory of a run. Raises `OSError`."""
         self._unpublished[run_id] = self._spare or self._made_spare()
@@ -88,8 +92,10 @@ class RunDirectories:
         for path in vacated:
             if self._spare or not self._reused(path, path):
                 self._remove(path)
-        if expired is not None and (self._spare or not self._reused(self.path(expired), self._next_private())):
-            self.remove(expired)
+        if expired is not None:
+            if self._spare or not self._reused(self.path(expired), self._next_private()):
+                self.remove_all([expired])
+            self._unpublished.pop(expired, None)
         if self._spare is None:
             self._spare = self._made_spare()
 
@@ -119,12 +125,8 @@ class RunDirectories:
                 raise OSError(f"{SNAPSHOT} is not a regular file of at most {LARGEST_SNAPSHOT} bytes")
             return file.readall()
 
-    def remove(self, run_id: str) -> None:
-        """Remove the directory of a run: it is gone from among the runs at once, a large one from the disk later."""
-        self.remove_all([run_id])
-
     def remove_all(self, run_ids: Iterable[str]) -> None:
-        """Remove the directories of runs likewise."""
+        """Remove the directories of runs: gone from among the runs at once, from the disk later if they are large."""
         left = []
         for run_id in run_ids:
             path, private = self.path(run_id), self._next_private()
@@ -180,7 +182,7 @@ class RunDirectories:
             for entry in list(os.scandir(path)):
                 if entry.name not in _READY_FILES or not entry.is_file(follow_symlinks=False):
                     os.unlink(entry.path)
-                elif entry.name == OUTPUT_LOG and entry.stat().st_size:
+                elif entry.name == LOG_NAMES[Stream.STDOUT] and entry.stat().st_size:
                     os.truncate(entry.path, 0)
             os.rename(path, private)
         except OSError:

@@ -27,11 +27,11 @@ from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat
-from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import Cause, RunStatus, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge
 from shelld_py.shells.limits import limited
-from shelld_py.shells.run import Ending, Run
+from shelld_py.shells.run import Ending, LiveRun
 from shelld_py.shells.store import RunStore
 from shelld_py.shells.supervision import Supervisor, cpu_of, kills_so_far
 from shelld_py.units import format_duration
@@ -92,7 +92,7 @@ class Execution:
 
     def __init__(
         self,
-        run: Run,
+        run: LiveRun,
         bash: Bash,
         context: ShellContext,
         *,
@@ -186,14 +186,14 @@ class Execution:
             kills_before=kills_before,
         )
 
-    async def completed(self, state: ShellState) -> tuple[Ending, list[ProcessStat]]:
+    async def completed(self) -> tuple[Ending, list[ProcessStat]]:
         """Return how the promoted run ended, when it has, and what it leaves behind.
 
-        `state` is that of the shell meanwhile. A fault of ours costs bash, and nothing else.
+        A fault of ours costs bash, and nothing else.
         """
         context, supervisor = self._context, self._supervisor
         assert supervisor is not None
-        supervisor.after(max(0.0, PROMOTED_AFTER - self.run.duration), partial(context.store.publish, self.run, state))
+        supervisor.after(max(0.0, PROMOTED_AFTER - self.run.duration), partial(context.store.publish, self.run))
         if context.command_lifetime:
             supervisor.after(max(0.0, context.command_lifetime - self.run.duration), self._lifetime_over)
         supervisor.start()
@@ -302,8 +302,7 @@ class Execution:
 
     async def _interrupted(self) -> None:
         await self._bash.interrupt()
-        while self.run.running:
-            await self.run.changed()
+        await self.run.wait()
 
     async def _kill_started_in_time(self) -> None:
         """Kill what the run has started; give it up when bash does not come back in time.
@@ -364,6 +363,6 @@ async def _within(seconds: float, step: Coroutine[Any, Any, None]) -> None:
             await step
 
 
-def _last_output(run: Run) -> bytes:
+def _last_output(run: LiveRun) -> bytes:
     log = run.log(Stream.STDERR) or run.log(Stream.STDOUT)
     return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""

@@ -59,13 +59,19 @@ class _Segment:
 
 
 class Place:
-    """Where a record lies."""
+    """Where a record of `length` bytes lies."""
 
-    __slots__ = ("offset", "segment")
+    __slots__ = ("length", "offset", "segment")
 
-    def __init__(self, segment: _Segment, offset: int) -> None:
+    def __init__(self, segment: _Segment, offset: int, length: int) -> None:
         self.segment = segment
         self.offset = offset
+        self.length = length
+
+    @property
+    def output(self) -> tuple[str, int]:
+        """In which file its output lies, and where that begins."""
+        return self.segment.path, self.offset + _HEAD_SIZE + self.length
 
 
 class Frame(NamedTuple):
@@ -104,7 +110,7 @@ class Journal:
                 continue
             for offset, record in _frames(content, segment):
                 segment.kept += 1
-                yield Place(segment, offset), record
+                yield Place(segment, offset, len(record)), record
             if segment.damaged:
                 self._logger.warning("%s is damaged: what cannot be read of it is left out", segment.path)
             self._segments.append(segment)
@@ -128,7 +134,7 @@ class Journal:
             raise OSError(f"the disk took {written} of {len(frame)} bytes")
         segment.size = offset + written
         segment.kept += 1
-        return Place(segment, offset)
+        return Place(segment, offset, len(record))
 
     def read(self, place: Place) -> Frame:
         """Return what lies at a place. Raises `OSError`, also where that is no record."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
 from shelld_py.models import Command, ShellState, StartupRequest
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 
 MAIN: Final = "main"
@@ -117,7 +117,7 @@ class Shells:
         self._watch(entry)
         return entry.shell
 
-    async def one_shot(self, command: Command, run_id: str | None) -> Run:
+    async def one_shot(self, command: Command, run_id: str | None) -> LiveRun:
         """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
         entry = await self._started(_Kind.ONE_SHOT, StartupRequest())
         try:
@@ -177,9 +177,8 @@ class Shells:
             raise
         return entry
 
-    async def _end_after(self, entry: _Entry, run: Run) -> None:
-        while run.running:
-            await run.changed()
+    async def _end_after(self, entry: _Entry, run: LiveRun) -> None:
+        await run.wait()
         await entry.shell.settled()
         await self._end(entry, "The shell of the command was closed.")
 

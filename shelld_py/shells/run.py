@@ -1,6 +1,7 @@
 """A run: one command in one shell, its output, its result, and those who wait for it.
 
-It starts nothing and kills nothing; its shell does that and tells it.
+Whoever looks at a run sees a `Run`, be it going on (`LiveRun`) or kept (`StoredRun`). A run starts nothing and kills
+nothing: its shell does that and tells it.
 
 A run is light until it proves otherwise: what it writes is held in memory, and nothing is made for it. Most end like
 that. Who asks for more of it than its end, or a run that lasts or writes much, makes it a full one (`promote`), with
@@ -9,14 +10,31 @@ logs on the disk; nobody can see what it was before.
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
-from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Usage, utc_timestamp
+from shelld_py.models import (
+    Cause,
+    Command,
+    OutputFormat,
+    RunResult,
+    RunStatus,
+    ShellState,
+    Stream,
+    Usage,
+    utc_timestamp,
+)
 from shelld_py.output.excerpt import SizeCounter
 from shelld_py.output.log import OutputLog
+from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import INLINE, is_plain
+from shelld_py.shells.record import Kept, Record
+
+DEFAULT_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of a log that a read by cursor gives unless it asks for less or more."""
 
 _MEBIBYTE: Final = 1024 * 1024
 SHORT: Final = 16 * 1024
@@ -43,13 +61,166 @@ class _Channel:
     counter: SizeCounter
 
 
-class Run:
-    """A run from its start to its end. Its shell calls the methods; anyone may wait and read."""
+class Run(ABC):
+    """A run, as anybody may look at it, read its output and wait for it."""
 
-    def __init__(self, run_id: str, session_id: str, command: Command) -> None:
+    run_id: str
+    session_id: str
+    awaiting_input: bool
+    """Whether the command is seen waiting for terminal input."""
+    timed_out: bool
+    """Whether a wait for it was too short."""
+
+    @property
+    @abstractmethod
+    def status(self) -> RunStatus:
+        """What has become of it so far."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """The fingerprint of the request that started it, so that a repeat of it is recognised; empty for none."""
+
+    @abstractmethod
+    def result(self) -> RunResult:
+        """Return the result as it stands, without output."""
+
+    @abstractmethod
+    async def measure(self) -> None:
+        """Render what has come so far for its size: the next result has the true sizes."""
+
+    @abstractmethod
+    def log(self, stream: Stream) -> OutputLog | None:
+        """Return the log of `stream`; standard error has one only where it goes apart."""
+
+    @abstractmethod
+    async def changed(self, deadline: float | None = None) -> bool:
+        """Return when there is news: output, the end, waiting for input or no longer; or at `deadline`, False.
+
+        A deadline is a time of the event loop; None waits for ever, as there is never any news of a run that is kept.
+        """
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.status is RunStatus.RUNNING
+
+    async def until(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Return whether `predicate` has come true within `timeout` seconds. It is asked now, and after all news."""
+        if predicate():
+            return True
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while await self.changed(deadline):
+            if predicate():
+                return True
+        return False
+
+    async def wait(self, timeout: float | None = None, *, for_input: bool = False) -> None:
+        """Return when the run has ended, or after `timeout` seconds; `for_input`: or when it waits for input."""
+        await self.until(lambda: not self.running or (for_input and self.awaiting_input), timeout)
+
+    async def read(
+        self,
+        stream: Stream,
+        cursor: int | None,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        form: OutputFormat = OutputFormat.TEXT,
+        wait: float = 0.0,
+        for_input: bool = False,
+    ) -> Reading:
+        """Read about `limit` bytes of output; where nothing new is there, wait up to `wait` seconds for it or the end.
+
+        Without a cursor the read gives the unfinished line as it looks now, too. With `for_input` there is no waiting
+        for a command that waits for input.
+        """
+        log, start = self.log(stream), cursor or 0
+        if log is None:
+            return Reading(start, start, "", 0)
+        deadline = asyncio.get_running_loop().time() + wait
+        while True:
+            running = self.running
+            if not running:
+                unfinished = Unfinished.END
+            elif cursor is None:
+                unfinished = Unfinished.SHOW
+            else:
+                unfinished = Unfinished.TAKE if self.awaiting_input else Unfinished.HOLD
+            seen, awaiting = log.size, self.awaiting_input
+            if min(limit, seen - start) > INLINE:
+                reading = await asyncio.to_thread(read_output, log, start, limit, form, unfinished)
+            else:
+                reading = read_output(log, start, limit, form, unfinished)
+            if reading.data or reading.next_cursor > start or not running:
+                return reading
+            if (log.size, self.running, self.awaiting_input) != (seen, running, awaiting):
+                continue  # what came while the thread was reading has woken nobody
+            if (for_input and awaiting) or not await self.changed(deadline):
+                return reading
+
+
+class StoredRun(Run):
+    """A run that has ended, of which only its record and its logs are left. Its record is read once."""
+
+    awaiting_input = timed_out = False
+
+    def __init__(self, record: Record, log_of: Callable[[Stream], OutputLog | None]) -> None:
+        self.run_id = record.run_id
+        self.session_id = record.session_id
+        self._record = record
+        self._log_of = log_of
+
+    @property
+    def status(self) -> RunStatus:
+        """What has become of it."""
+        return self._record.status
+
+    @cached_property
+    def identity(self) -> str:
+        """The fingerprint of the request that started it."""
+        return self._record.identity
+
+    @cached_property
+    def _result(self) -> RunResult:
+        return self._record.result()
+
+    def result(self) -> RunResult:
+        """Return the result, without output."""
+        return self._result
+
+    async def measure(self) -> None:
+        """The record has the true sizes."""
+
+    def log(self, stream: Stream) -> OutputLog | None:
+        """Return the log of `stream`, if it has one of its own."""
+        return self._log_of(stream)
+
+    async def changed(self, deadline: float | None = None) -> bool:
+        """Return at `deadline`."""
+        if deadline is None:
+            await asyncio.get_running_loop().create_future()
+            return False
+        await asyncio.sleep(max(0.0, deadline - asyncio.get_running_loop().time()))
+        return False
+
+
+class LiveRun(Run):
+    """A run from its start to its end, and until what it left behind has ended. Its shell calls the methods."""
+
+    def __init__(
+        self, run_id: str, session_id: str, command: Command, shell_state: Callable[[], ShellState], number: int = 0
+    ) -> None:
+        """`shell_state` tells the state of its shell, `number` puts the runs of a store in order."""
         self.run_id = run_id
         self.session_id = session_id
         self.command = command
+        self.number = number
+        self.request_fingerprint = ""
+        self.saved = False
+        """Whether its snapshot lies on the disk as it was last written."""
+        self.kept: Kept | None = None
+        """What is left of it when it is let go of, where that is known before."""
+        self._shell_state = shell_state
         self.ending: Ending | None = None
         self.awaiting_input = False
         self.timed_out = False
@@ -82,6 +253,11 @@ class Run:
     def status(self) -> RunStatus:
         """What has become of it so far."""
         return self.ending.status if self.ending else RunStatus.RUNNING
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint of the request that started it; empty where no request did."""
+        return self.request_fingerprint
 
     @property
     def running(self) -> bool:
@@ -188,33 +364,52 @@ class Run:
             self.ending = replace(self.ending, error=error)
             self._last_result = None
 
-    async def changed(self) -> None:
-        """Return when there is news: output, the end, waiting for input or no longer."""
+    async def changed(self, deadline: float | None = None) -> bool:
+        """Return when there is news, or at `deadline`; whether there was."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
-            await waiter
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            return False
         finally:
             self._waiters.discard(waiter)
-
-    async def wait(self, timeout: float, *, for_input: bool = False) -> None:
-        """Return when the run has ended, or after `timeout` seconds; `for_input`: or when it waits for input."""
-        if self.ending or timeout <= 0:
-            return
-        try:
-            async with asyncio.timeout(timeout):
-                while not (self.ending or (for_input and self.awaiting_input)):
-                    await self.changed()
-        except TimeoutError:
-            return
+        return True
 
     async def measure(self) -> None:
         """Render what has come so far for its size: the next result has the true sizes."""
         for channel in self._streams.values():
             await channel.counter.measure()
 
-    def result(self, state: ShellState) -> RunResult:
-        """Return the result as it stands, without output; `state` is that of the shell."""
+    def light_record(self) -> Record:
+        """Return what is to be kept of a light run that has ended, without making its result first."""
+        ending, size = self.ending, len(self._held)
+        assert ending is not None
+        return Record(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            started_at=int(self.started_at * 1000),
+            status=ending.status,
+            in_directory=False,
+            command=printable(self.command.text),
+            duration=round(self._duration * 1_000_000),
+            cursor=size,
+            stdout_size=self.text_size(Stream.STDOUT) if size else 0,
+            exit_code=ending.exit_code,
+            working_directory=printable(self.working_directory) if self.working_directory else None,
+            cause=ending.cause,
+            state=self._shell_state(),
+            cpu_milliseconds=round(self.cpu_seconds * 1000),
+            peak_memory=round(self.peak_memory / _MEBIBYTE * 1000),
+            fingerprint=bytes.fromhex(self.request_fingerprint),
+            error=ending.error,
+            description=self.command.description,
+        )
+
+    def result(self) -> RunResult:
+        """Return the result as it stands, without output."""
+        state = self._shell_state()
         if self._last_result and self._last_result.state is state:
             return self._last_result
         ending = self.ending

@@ -36,7 +36,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling
-from shelld_py.shells.run import Ending, Run
+from shelld_py.shells.run import Ending, LiveRun, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 
 _REMOVAL_PATIENCE: Final = 1.0
@@ -57,7 +57,7 @@ class Shell:
 
     def __init__(self, session_id: str, context: ShellContext) -> None:
         self.session_id = session_id
-        self.last_run: Run | None = None
+        self.last_run: LiveRun | None = None
         self.created_at = time.time()
         self._context = context
         self._states = StateMachine()
@@ -100,7 +100,7 @@ class Shell:
         """Raise the `Conflict` that refuses `event` in the present state, if it is refused."""
         self._states.after(event)
 
-    def submit(self, command: Command, run_id: str | None = None) -> Run:
+    def submit(self, command: Command, run_id: str | None = None) -> LiveRun:
         """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
         self.check(Event.RUN)
         bash = self._bash
@@ -111,7 +111,7 @@ class Shell:
         check_command(command.text)
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
-        run = self._context.store.create(self.session_id, command, run_id)
+        run = self._context.store.create(self.session_id, command, run_id, lambda: self.state)
         run.working_directory = self.working_directory
         try:
             execution = Execution(
@@ -140,7 +140,7 @@ class Shell:
         self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
         return run
 
-    async def kill(self, number: int | None = None, run: Run | None = None) -> KillResult:
+    async def kill(self, number: int | None = None, run: LiveRun | None = None) -> KillResult:
         """End the run, keeping the shell where possible; or send one signal and return at once.
 
         With `run`, only where that one is going on.
@@ -157,7 +157,7 @@ class Shell:
             killed = await execution.signal(number)
         return KillResult(state=self.state, run=current.run_id, killed=killed, survivors=survivors)
 
-    async def kill_background(self, run: Run) -> tuple[bool, tuple[int, ...]]:
+    async def kill_background(self, run: LiveRun) -> tuple[bool, tuple[int, ...]]:
         """Kill what the ended `run` has left running; return whether there was anything, and who is still alive."""
         if self._driving and run is self.last_run:
             await asyncio.wait({self._driving})
@@ -228,7 +228,7 @@ class Shell:
         return self._states.shown
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> LiveRun | None:
         """The run that is going on."""
         return self._execution.run if self._execution else None
 
@@ -330,7 +330,7 @@ class Shell:
             bash.close()
             self._bash = None
             await self._remove_cgroup()
-            self._background.release_all(self.state)
+            self._background.release_all()
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
@@ -391,13 +391,13 @@ class Shell:
         self._execution = None
         self._take(Event.FINISH)
         run.finish(ending)
-        self._context.store.keep(run, self.state)
+        self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
     async def _drive(self, execution: Execution, bash: Bash) -> None:
         """See a full run through to its end, whatever happens."""
         run, store = execution.run, self._context.store
-        ending, left = await execution.completed(self.state)
+        ending, left = await execution.completed()
         self._usage = execution.used
         run.background_pids = tuple(stat.pid for stat in left)
         run.working_directory = bash.directory
@@ -407,9 +407,9 @@ class Shell:
         if run.ends_shell and not execution.stopping:
             self._context.on_breach(self.session_id)
         try:
-            await store.seal(run, self.state)
+            await store.seal(run)
         finally:
-            self._background.release_ended(self.state)
+            self._background.release_ended()
             if left:
                 self._background.add(run, left)
             else:

@@ -1,4 +1,4 @@
-"""Runs on disk: where they lie, what is kept, and what an earlier daemon has left.
+"""Runs on disk: where they lie, what is kept, and who may use the directory.
 
     DATA/lock                       held (flock(2)) by the daemon that uses the directory
     DATA/journal/                   a record of each ended run; of a short one the output, too
@@ -8,7 +8,7 @@
 
 A run that nobody was told of while it went on, and that wrote little, is one append to the journal and nothing else.
 Memory holds of an ended run its id, its session, its status and where its record lies. So ten thousand runs cost
-next to nothing, and a restarted daemon knows as much as the one before.
+next to nothing, and a restarted daemon knows as much as the one before (recovery.py). Knows nothing of shells.
 """
 
 import asyncio
@@ -16,15 +16,13 @@ import contextlib
 import fcntl
 import logging
 import os
-import re
 import secrets
 import stat
-import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -32,51 +30,20 @@ import msgspec
 
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
-from shelld_py.models import (
-    Cause,
-    Command,
-    OutputFormat,
-    RunResult,
-    RunStatus,
-    ShellState,
-    Stream,
-    Streams,
-)
-from shelld_py.output.excerpt import pieces
+from shelld_py.models import Command, RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.data_directory import calling, is_file, put_aside
-from shelld_py.shells.directories import OUTPUT_LOG, SNAPSHOT, STDERR_LOG, RunDirectories
-from shelld_py.shells.journal import LARGEST_FRAME, Journal, Place
-from shelld_py.shells.record import Key, Record
-from shelld_py.shells.run import SHORT, Run
+from shelld_py.shells.directories import RunDirectories
+from shelld_py.shells.journal import LARGEST_FRAME, Journal
+from shelld_py.shells.record import Kept, Record
+from shelld_py.shells.recovery import Recovery
+from shelld_py.shells.run import SHORT, LiveRun, Run, StoredRun
 
-_LOG_NAMES: Final = {Stream.STDOUT: OUTPUT_LOG, Stream.STDERR: STDERR_LOG}
-_RESTARTED: Final = "The daemon ended while the command was running."
-_RUN_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
-_SIGNS_OF_A_RUN: Final = frozenset({SNAPSHOT, OUTPUT_LOG})
-_MOST_NAMED: Final = 5
-_COUNTED_AT_START: Final = 256 * 1024 * 1024
-"""Bytes of output whose characters are counted at the start, in all: some seconds. Of more, the bytes are told."""
+_LARGE: Final = 64 * 1024
+"""Bytes of a record that is read in a thread: less is read and decoded within half a millisecond."""
 
-
-@dataclass(slots=True)
-class Entry:
-    """What memory holds of a run: `run` as long as it is going on (and output may still come), then its id alone."""
-
-    run_id: str
-    session_id: str
-    status: RunStatus
-    run: Run | None = None
-    fingerprint: str = ""
-    """Of the request that started the run, as long as it is going on: see `RunStore.fingerprint`."""
-    in_directory: bool = False
-    """Whether it has a directory of its own, which bears its name."""
-    place: Place | None = None
-    """Where its record lies in the journal; None as long as it is going on, or where it has none there."""
-    unsaved: Record | None = None
-    """The record, where the disk refused it, or what stands for one that cannot be read."""
-    unreadable: bool = False
-    """Whether what lies on the disk was not understood: it is not removed to make room for other runs."""
+_AT_ONCE: Final = 25
+"""Records that a listing reads before it lets others have their turn: a millisecond, or two on a slow disk."""
 
 
 class RunStore:
@@ -88,11 +55,12 @@ class RunStore:
         self._lock_path = directory / "lock"
         self._settings = settings
         self._logger = logger
-        self._entries: dict[str, Entry] = {}
+        self._runs: dict[str, LiveRun | Kept] = {}
         self._ended: deque[str] = deque()
+        """The runs that are kept, of which the first is the next to go."""
+        self._last_number = 0
         self._lock = -1
         self._tidying = False
-        self._uncounted = _COUNTED_AT_START
 
     def open(self) -> None:
         """Take the directory and find the runs in it; those that were going on are lost now.
@@ -106,16 +74,16 @@ class RunStore:
         try:
             self._take_lock()
             self._directories.open(self._logger)
-            found = self._found_in_journal()
-            found += self._found_in_directories({entry.run_id for _, entry in found})
-            for _, entry in sorted(found, key=itemgetter(0)):
-                self._entries[entry.run_id] = entry
+            recovery = Recovery(self._journal, self._directories, self._settings.log_max, self._logger)
+            for entry in sorted(recovery.entries(), key=attrgetter("number")):
+                entry.number = self._next_number(entry.number)
+                self._runs[entry.run_id] = entry
                 if not entry.unreadable:
                     self._ended.append(entry.run_id)
         except BaseException:
             self.close()
             raise
-        self._directories.remove_all(self._forgotten(self._expired()))
+        self._directories.remove_all(self._expired())
 
     def _take_lock(self) -> None:
         """Lock the directory. Raises `ConfigError`."""
@@ -140,188 +108,132 @@ class RunStore:
             os.close(self._lock)
             self._lock = -1
 
-    def create(self, session_id: str, command: Command, run_id: str | None = None) -> Run:
+    # --- the course of a run --------------------------------------------------------------------------
+
+    def create(
+        self, session_id: str, command: Command, run_id: str | None, shell_state: Callable[[], ShellState]
+    ) -> LiveRun:
         """Make a light run, for which nothing lies on the disk. Raises `RunIdConflict` when the id is taken."""
         run_id = run_id or secrets.token_hex(16)
-        if run_id in self._entries:
+        if run_id in self._runs:
             raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
-        run = Run(run_id, session_id, command)
+        run = LiveRun(run_id, session_id, command, shell_state, self._next_number(int(time.time() * 1000)))
         run.on_promotion = partial(self.promote, run)
-        self._entries[run_id] = Entry(run_id, session_id, RunStatus.RUNNING, run)
+        self._runs[run_id] = run
         return run
 
-    def promote(self, run: Run) -> None:
+    def promote(self, run: LiveRun) -> None:
         """Give a light run its directory, which gets its name with the first snapshot, and its logs there."""
         try:
             self._directories.take(run.run_id)
         except OSError as error:
             self._logger.error("run %s: its directory cannot be made: %s", run.run_id, error)
-        path = self._directories.path(run.run_id)
-        logs = {Stream.STDOUT: OutputLog(f"{path}/{OUTPUT_LOG}", self._settings.log_max)}
+        path_of, log_max = partial(self._directories.log_path, run.run_id), self._settings.log_max
+        logs = {Stream.STDOUT: OutputLog(path_of(Stream.STDOUT), log_max)}
         if run.command.streams is Streams.SEPARATE:
-            logs[Stream.STDERR] = OutputLog(f"{path}/{STDERR_LOG}", self._settings.log_max).create()
+            logs[Stream.STDERR] = OutputLog(path_of(Stream.STDERR), log_max).create()
         run.take_logs(logs)
 
-    def save(self, run: Run, state: ShellState) -> None:
-        """Write the snapshot of `run` as it stands now."""
-        if entry := self._entries.get(run.run_id):
-            self._write(entry, self._record(run, state, entry.fingerprint))
-
-    def publish(self, run: Run, state: ShellState) -> None:
-        """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
-        run.promote()
-        if not self._directories.published(run.run_id):
-            self.save(run, state)
-
-    async def seal(self, run: Run, state: ShellState) -> None:
-        """Keep the result of an ended run. Logs that were split are made whole in a thread before."""
-        await run.measure()
-        entry = self._entries.get(run.run_id)
-        if entry and not run.background_pids and self._keep_in_journal(entry, run, state):
-            return
-        split = [log for log in run.logs if log.segmented]
-        joined = [log for log in split if await asyncio.to_thread(self._join, run.run_id, log)]
-        self.save(run, state)
-        for log in joined:
-            log.discard_segments()
-
-    def keep(self, run: Run, state: ShellState) -> None:
+    def keep(self, run: LiveRun) -> None:
         """Keep an ended light run by one append, and let go of it.
 
         Where the disk refuses, memory holds what is said of it without its output.
         """
-        entry = self._entries.get(run.run_id)
-        if entry is None:
+        if self._runs.get(run.run_id) is not run:
             return
-        entry.run = None
-        entry.status = run.status
+        entry = Kept(run.run_id, run.session_id, run.status, run.number)
         output = run.held
         try:
-            entry.place = self._journal.append(Record.of_light(run, state, entry.fingerprint).packed(), output)
+            entry.place = self._journal.append(run.light_record().packed(), output)
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             run.note_loss(len(output))
-            entry.unsaved = Record.of_light(run, state, entry.fingerprint)
-        self._ended.append(run.run_id)
-        self._tidy_soon()
+            entry.record = run.light_record()
+        self._add_ended(entry)
 
-    def release(self, run: Run) -> None:
+    def save(self, run: LiveRun) -> None:
+        """Write the snapshot of `run` as it stands now."""
+        if self._runs.get(run.run_id) is not run:
+            return
+        run.saved = False
+        try:
+            published = self._directories.replace_snapshot(run.run_id, _record_of(run).snapshot())
+        except OSError as error:
+            self._logger.error("run %s: its snapshot cannot be written: %s", run.run_id, error)
+            return
+        run.saved = True
+        if published:
+            for log in run.logs:
+                log.move(self._directories.path(run.run_id))
+
+    def publish(self, run: LiveRun) -> None:
+        """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
+        run.promote()
+        if not self._directories.published(run.run_id):
+            self.save(run)
+
+    async def seal(self, run: LiveRun) -> None:
+        """Keep the result of an ended run. Logs that were split are made whole in a thread before."""
+        await run.measure()
+        if not run.background_pids and self._keep_in_journal(run):
+            return
+        split = [log for log in run.logs if log.segmented]
+        joined = [log for log in split if await asyncio.to_thread(self._joined, run.run_id, log)]
+        self.save(run)
+        for log in joined:
+            log.discard_segments()
+
+    def release(self, run: LiveRun) -> None:
         """Let go of an ended run: no more output will come."""
         for log in run.logs:
             log.close()
-        if entry := self._entries.get(run.run_id):
-            entry.run = None
-            self._ended.append(run.run_id)
-            if entry.unsaved:
-                self._keep_record(entry, entry.unsaved)
-        self._tidy_soon()
+        if self._runs.get(run.run_id) is run:
+            entry = run.kept or Kept(run.run_id, run.session_id, run.status, run.number)
+            if entry.place is None:
+                self._keep_record(entry, run)
+            self._add_ended(entry)
 
-    def entry(self, run_id: str) -> Entry:
-        """Return what is known of a run. Raises `RunNotFound`."""
-        entry = self._entries.get(run_id)
-        if entry is None:
-            raise RunNotFound(f"There is no run {run_id}.")
-        return entry
+    def _next_number(self, milliseconds: int) -> int:
+        """Return the number of a run that was started at this Unix time: larger than all before it."""
+        self._last_number = max(self._last_number + 1, milliseconds)
+        return self._last_number
 
-    def find(self, run_id: str) -> Entry | None:
-        """Return what is known of a run, if there is one."""
-        return self._entries.get(run_id)
-
-    def entries(self) -> list[Entry]:
-        """Return all, newest first."""
-        return list(reversed(self._entries.values()))
-
-    def record(self, entry: Entry) -> Record:
-        """Return what is kept of an ended run. Raises `RunNotFound`."""
+    def _keep_in_journal(self, run: LiveRun) -> bool:
+        """Append an ended run with its output to the journal, where it is short; return whether that was done."""
+        logs = [log for stream in Stream if (log := run.log(stream))]
+        size = sum(log.size for log in logs)
+        if self._directories.published(run.run_id) or size > SHORT:
+            return False
+        output = b"".join(log.read(0, log.size).data for log in logs)
+        packed = msgspec.structs.replace(_record_of(run), in_directory=False).packed()
+        if len(output) < size or len(packed) > LARGEST_FRAME:
+            return False
+        entry = Kept(run.run_id, run.session_id, run.status, run.number)
         try:
-            if entry.unsaved:
-                return entry.unsaved
-            if entry.place:
-                return Record.unpacked(self._journal.read(entry.place).record)
-            return Record.of_snapshot(self._directories.read_snapshot(entry.run_id))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
-
-    async def measure(self, entry: Entry) -> None:
-        """Have the next result of a run tell the true sizes of its output, however much of it is to be rendered."""
-        if entry.run:
-            await entry.run.measure()
-
-    def fingerprint(self, entry: Entry) -> str:
-        """Return the fingerprint of the request that started a run, so that a repeat of it is recognised."""
-        return entry.fingerprint if entry.run or entry.fingerprint else self.record(entry).identity
-
-    def result(self, entry: Entry, state: ShellState) -> RunResult:
-        """Return the result of a run as it stands, without output; `state` is that of its shell."""
-        return entry.run.result(state) if entry.run else self.record(entry).result()
-
-    def log(self, entry: Entry, stream: Stream) -> OutputLog | None:
-        """Return the log of a run's `stream`, if it has one of its own."""
-        if entry.run:
-            return entry.run.log(stream)
-        record = self.record(entry)
-        path = f"{self._directories.path(entry.run_id)}/{_LOG_NAMES[stream]}"
-        try:
-            if entry.place and not record.in_directory:
-                return self._log_in_journal(entry.place, record, stream)
-            if stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
-                extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
-                return OutputLog.load(path, self._settings.log_max, extents)
-        except OSError:
-            return None
-        return None
-
-    def log_reader(self, entry: Entry) -> Callable[[Stream], OutputLog | None]:
-        """Return the function that gives the logs of a run by stream."""
-        return partial(self.log, entry)
-
-    def delete(self, run_id: str) -> None:
-        """Forget an ended run and remove its files; what lies in the journal is overwritten."""
-        entry = self._entries.pop(run_id, None)
-        if entry is None:
-            return
-        with contextlib.suppress(ValueError):
-            self._ended.remove(run_id)
-        self._directories.remove(run_id)
-        if entry.place:
-            try:
-                self._journal.erase(entry.place)
-            except OSError as error:
-                self._logger.error("run %s: it stays in the journal: %s", run_id, error)
-
-    def clear(self) -> None:
-        """Forget all ended runs."""
-        ended = [entry for entry in self._entries.values() if entry.status is not RunStatus.RUNNING]
-        for entry in ended:
-            del self._entries[entry.run_id]
-        self._ended.clear()
-        self._journal.clear()
-        self._directories.remove_all([entry.run_id for entry in ended if entry.in_directory])
-
-    def _tidy_soon(self) -> None:
-        if not self._tidying:
-            self._tidying = True
-            asyncio.get_running_loop().call_soon(self._tidy)
-
-    def _tidy(self) -> None:
-        """Forget the oldest runs, and make ready for the next one; when the last has been answered."""
-        self._tidying = False
-        expired = self._forgotten(self._expired())
-        self._directories.remove_all(expired[1:])
-        try:
-            self._directories.prepare(expired[0] if expired else None)
+            entry.place = self._journal.append(packed, output)
         except OSError as error:
-            self._logger.error("no directory can be made for the next run: %s", error)
+            self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
+            return False
+        path, at = entry.place.output
+        for log in logs:
+            log.move_into(path, at)
+            at += log.size
+        self._directories.give_back(run.run_id)
+        run.kept = entry
+        return True
 
-    def _expired(self) -> list[Entry]:
-        """Forget the ended runs that are too many; return them, the oldest first."""
-        expired = []
-        while len(self._ended) > self._settings.retain_runs:
-            if entry := self._entries.pop(self._ended.popleft(), None):
-                expired.append(entry)
-        return expired
+    def _keep_record(self, entry: Kept, run: LiveRun) -> None:
+        """Keep the record of an ended run that has files of its own: in the journal, for the next start to find it."""
+        record = _record_of(run)
+        packed = record.packed()
+        entry.in_directory = True
+        if run.saved and len(packed) <= LARGEST_FRAME:
+            with contextlib.suppress(OSError):  # it lies in the directory, too
+                entry.place = self._journal.append(packed)
+        if not run.saved:
+            entry.record = record
 
-    def _join(self, run_id: str, log: OutputLog) -> bool:
+    def _joined(self, run_id: str, log: OutputLog) -> bool:
         """Make a log whole; return whether the disk took it. A log that is split can be read as well."""
         try:
             log.join()
@@ -330,190 +242,154 @@ class RunStore:
             return False
         return True
 
-    def _found_in_journal(self) -> list[tuple[int, Entry]]:
-        """Return the runs that have a record in the journal, each with when it was started."""
-        found: dict[str, tuple[int, Entry]] = {}
-        directories = set(self._directories.found())
-        decode = msgspec.msgpack.Decoder(Key).decode
-        unread = 0
-        for place, record in self._journal.open():
-            try:
-                key = decode(record)
-            except (ValueError, RecursionError):
-                unread += 1
-                continue
-            run_id = key.run_id
-            if run_id in found and (earlier := found.pop(run_id)[1].place):
-                self._journal.forget(earlier)
-            if key.in_directory and run_id not in directories:  # somebody has taken its files away
-                self._journal.forget(place)
-                continue
-            session_id = sys.intern(key.session_id)
-            entry = Entry(run_id, session_id, key.status, in_directory=key.in_directory, place=place)
-            found[run_id] = key.started_at, entry
-        if unread:
-            self._logger.warning("%d records of the journal are of another version, and left as they are", unread)
-        return list(found.values())
+    # --- what there is --------------------------------------------------------------------------------
 
-    def _found_in_directories(self, known: Set[str]) -> Iterator[tuple[int, Entry]]:
-        """Yield the other runs that have a directory, each with when it was started.
+    async def get(self, run_id: str) -> Run:
+        """Return a run. Raises `RunNotFound`."""
+        known = self._runs.get(run_id)
+        if known is None:
+            raise RunNotFound(f"There is no run {run_id}.")
+        return known if isinstance(known, LiveRun) else await self._stored(known)
 
-        Their records are added to the journal, so that the next start need not read their files. What cannot be read
-        stays where it is: it may be of a newer version, or of a moment in which the disk failed.
-        """
-        unread: list[str] = []
-        for run_id in self._directories.found():
-            if run_id in known:
-                continue
-            try:
-                record = Record.of_snapshot(self._directories.read_snapshot(run_id))
-                if record.run_id != run_id:
-                    raise ValueError(f"it is the snapshot of {record.run_id!r}")
-            except (OSError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-                unread.append(f"{run_id!r} ({error})")
-                if lost := self._unreadable(run_id, error):
-                    yield lost
-                continue
-            entry = Entry(run_id, record.session_id, record.status, in_directory=True)
-            if record.status is RunStatus.RUNNING:
-                try:
-                    record = self._recovered(entry, record)
-                except Exception as error:  # noqa: BLE001 - whatever lies there, the daemon starts
-                    unread.append(f"{run_id!r} ({error})")
-                    record = _lost(record, Cause.DAEMON_RESTARTED, _RESTARTED)
-            entry.status = record.status
-            self._keep_record(entry, record)
-            yield record.started_at, entry
-        if unread:
-            some = ", ".join(unread[:_MOST_NAMED]) + (", ..." if len(unread) > _MOST_NAMED else "")
-            self._logger.warning("not read, and left as it is under %s: %s", self._directories.root, some)
-
-    def _unreadable(self, run_id: str, reason: Exception) -> tuple[int, Entry] | None:
-        """Return (when, entry) for the files of a run that cannot be read: all that is known is its id."""
-        if not _RUN_ID.fullmatch(run_id) or _SIGNS_OF_A_RUN.isdisjoint(self._directories.files(run_id)):
-            return None
-        record = Record(
-            run_id=run_id,
-            session_id="",
-            started_at=int(self._directories.changed_at(run_id) * 1000),
-            status=RunStatus.LOST,
-            in_directory=True,
-            command="",
-            duration=0,
-            cause=Cause.UNKNOWN,
-            error=f"The record of the run cannot be read: {reason}.",
-            state=ShellState.AVAILABLE,
-        )
-        entry = Entry(run_id, "", RunStatus.LOST, in_directory=True, unsaved=record, unreadable=True)
-        return record.started_at, entry
-
-    def _recovered(self, entry: Entry, record: Record) -> Record:
-        """Close a run that was going on when its daemon ended: its output is complete up to that moment.
-
-        Its duration is told by when it last wrote something; what it did after that nobody knows.
-        """
-        begun, last_written = record.started_at / 1000, 0.0
-        changes: dict[str, object] = {}
-        joined = []
-        for stream, name in _LOG_NAMES.items():
-            path = f"{self._directories.path(record.run_id)}/{name}"
-            try:
-                status = os.lstat(path)
-                if not stat.S_ISREG(status.st_mode):
-                    continue
-                last_written = max(last_written, status.st_mtime)
-                log = OutputLog.load(path, self._settings.log_max)
-            except OSError:
-                continue
-            changes[f"{stream}_size"] = self._counted(log)
-            if stream is Stream.STDOUT:
-                changes["cursor"] = log.size
-            if log.kept <= 2 * self._settings.log_max and self._join(entry.run_id, log):
-                joined.append(log)
-            if not log.whole:
-                changes[f"{stream}_extents"] = log.extents
-        changes["duration"] = max(record.duration, round((last_written - begun) * 1_000_000))
-        lost = _lost(record, Cause.DAEMON_RESTARTED, _RESTARTED, **changes)
-        self._write(entry, lost)
-        for log in joined:
-            log.discard_segments()
-        return lost
-
-    def _counted(self, log: OutputLog) -> int:
-        """Return the characters of a log, or where those found at the start are too large together, its bytes."""
-        self._uncounted -= log.kept
-        if self._uncounted < 0:
-            return log.size
-        return sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
-
-    def _record(self, run: Run, state: ShellState, identity: str) -> Record:
-        extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
-        return Record.of(run.result(state), identity, extents)
-
-    def _keep_in_journal(self, entry: Entry, run: Run, state: ShellState) -> bool:
-        """Append an ended run with its output to the journal, where it is short; return whether that was done."""
-        logs = [log for stream in Stream if (log := run.log(stream))]
-        if self._directories.published(run.run_id) or sum(log.size for log in logs) > SHORT:
-            return False
-        output = [log.read(0, log.size).data for log in logs]
-        record = msgspec.structs.replace(self._record(run, state, entry.fingerprint), in_directory=False)
-        packed = record.packed()
-        if sum(map(len, output)) < sum(log.size for log in logs) or len(packed) > LARGEST_FRAME:
-            return False
+    async def find(self, run_id: str) -> Run | None:
+        """Return a run, if there is one that can be read."""
         try:
-            entry.place = self._journal.append(packed, b"".join(output))
-            frame = self._journal.read(entry.place)
-        except OSError as error:
-            self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
-            return False
-        entry.status = run.status
-        at = frame.at
-        for log in logs:
-            log.move_into(frame.path, at)
-            at += log.size
-        self._directories.give_back(run.run_id)
-        return True
-
-    def _keep_record(self, entry: Entry, record: Record) -> None:
-        """Append the record of an ended run that has a directory to the journal, for the next start to find it."""
-        packed = record.packed()
-        if len(packed) <= LARGEST_FRAME and entry.in_directory:
-            with contextlib.suppress(OSError):  # it lies in the directory, too
-                entry.place = self._journal.append(packed)
-                entry.unsaved = None
-
-    def _log_in_journal(self, place: Place, record: Record, stream: Stream) -> OutputLog | None:
-        """Return the log of a run whose output lies in the journal. Raises `OSError`."""
-        if stream is Stream.STDERR and record.streams is Streams.MERGED:
+            return await self.get(run_id)
+        except RunNotFound:
             return None
-        frame = self._journal.read(place)
+
+    def live(self) -> list[LiveRun]:
+        """Return the runs that are going on, or whose processes do, oldest first."""
+        return [run for run in self._runs.values() if isinstance(run, LiveRun)]
+
+    async def results(
+        self,
+        *,
+        session_id: str | None = None,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        cursor: int | None = None,
+    ) -> tuple[list[RunResult], int | None]:
+        """Return the results of runs, the newest first, and the cursor with which those before them are had.
+
+        The cursor is None where there are no more. `limit` is how many runs are looked at.
+        """
+        chosen: list[LiveRun | Kept] = []
+        more = None
+        for run in reversed(self._runs.values()):
+            if cursor is not None and run.number >= cursor:
+                continue
+            if session_id in (None, run.session_id) and status in (None, run.status):
+                if len(chosen) == limit:
+                    more = chosen[-1].number
+                    break
+                chosen.append(run)
+        results = []
+        for count, run in enumerate(chosen, 1):
+            if isinstance(run, LiveRun):
+                results.append(run.result())
+            else:
+                with contextlib.suppress(RunNotFound):  # somebody has taken its files away
+                    results.append((await self._stored(run)).result())
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return results, more
+
+    async def _stored(self, entry: Kept) -> StoredRun:
+        """Read the record of a run. Raises `RunNotFound`."""
+        try:
+            if entry.record is None and (entry.place is None or entry.place.length > _LARGE):
+                record = await asyncio.to_thread(self._record, entry)
+            else:
+                record = self._record(entry)
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
+            raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
+        return StoredRun(record, partial(self._log, entry, record))
+
+    def _record(self, entry: Kept) -> Record:
+        if entry.record:
+            return entry.record
+        if entry.place:
+            return Record.unpacked(self._journal.read(entry.place).record)
+        return Record.of_snapshot(self._directories.read_snapshot(entry.run_id))
+
+    def _log(self, entry: Kept, record: Record, stream: Stream) -> OutputLog | None:
+        """Return a log of a run that has ended, if it has one."""
+        try:
+            if record.in_directory:
+                path = self._directories.log_path(entry.run_id, stream)
+                if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
+                    return None
+                extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
+                return OutputLog.load(path, self._settings.log_max, extents)
+            if entry.place is None or (stream is Stream.STDERR and record.streams is Streams.MERGED):
+                return None
+            frame = self._journal.read(entry.place)
+        except OSError:
+            return None
         at, length = (0, record.cursor) if stream is Stream.STDOUT else (record.cursor, frame.length - record.cursor)
         return OutputLog.within(frame.path, frame.at + at, length if frame.whole else 0, length)
 
-    def _forgotten(self, entries: list[Entry]) -> list[str]:
-        """Let the journal forget runs; return the ids of those that have a directory."""
-        for entry in entries:
+    # --- what is forgotten ----------------------------------------------------------------------------
+
+    def delete(self, run_id: str) -> None:
+        """Forget an ended run and remove its files; what lies in the journal is overwritten."""
+        known = self._runs.pop(run_id, None)
+        if known is None:
+            return
+        with contextlib.suppress(ValueError):
+            self._ended.remove(run_id)
+        entry = known.kept if isinstance(known, LiveRun) else known
+        if entry is None or entry.in_directory:
+            self._directories.remove_all([run_id])
+        if entry and entry.place:
+            try:
+                self._journal.erase(entry.place)
+            except OSError as error:
+                self._logger.error("run %s: it stays in the journal: %s", run_id, error)
+
+    def clear(self) -> None:
+        """Forget all ended runs."""
+        ended = [run for run in self._runs.values() if run.status is not RunStatus.RUNNING]
+        for run in ended:
+            del self._runs[run.run_id]
+        self._ended.clear()
+        self._journal.clear()
+        self._directories.remove_all(run.run_id for run in ended if isinstance(run, LiveRun) or run.in_directory)
+
+    def _add_ended(self, entry: Kept) -> None:
+        self._runs[entry.run_id] = entry
+        self._ended.append(entry.run_id)
+        if not self._tidying:
+            self._tidying = True
+            asyncio.get_running_loop().call_soon(self._tidy)
+
+    def _tidy(self) -> None:
+        """Forget the oldest runs, and make ready for the next one; when the last has been answered."""
+        self._tidying = False
+        expired = self._expired()
+        self._directories.remove_all(expired[1:])
+        try:
+            self._directories.prepare(expired[0] if expired else None)
+        except OSError as error:
+            self._logger.error("no directory can be made for the next run: %s", error)
+
+    def _expired(self) -> list[str]:
+        """Forget the ended runs that are too many; return those that have a directory, the oldest first."""
+        expired = []
+        while len(self._ended) > self._settings.retain_runs:
+            run_id = self._ended.popleft()
+            entry = self._runs.get(run_id)
+            if not isinstance(entry, Kept):
+                continue
+            del self._runs[run_id]
             if entry.place:
                 self._journal.forget(entry.place)
-        return [entry.run_id for entry in entries if entry.in_directory]
-
-    def _write(self, entry: Entry, record: Record) -> None:
-        """Write the snapshot of a run into its directory; memory holds it where the disk refuses, or it has ended."""
-        entry.status = record.status
-        entry.unsaved = record
-        try:
-            published = self._directories.replace_snapshot(entry.run_id, record.snapshot())
-        except OSError as error:
-            self._logger.error("run %s: its snapshot cannot be written: %s", entry.run_id, error)
-            return
-        entry.in_directory = True
-        if published and entry.run:
-            for log in entry.run.logs:
-                log.move(self._directories.path(entry.run_id))
+            if entry.in_directory:
+                expired.append(run_id)
+        return expired
 
 
-def _lost(record: Record, cause: Cause, error: str, **changes: object) -> Record:
-    """Return the record of a run that nobody saw the end of."""
-    return msgspec.structs.replace(
-        record, status=RunStatus.LOST, cause=cause, error=error, state=ShellState.AVAILABLE, **changes
-    )
+def _record_of(run: LiveRun) -> Record:
+    extents = {stream: log.extents for stream in Stream if (log := run.log(stream)) and not log.whole}
+    return Record.of(run.result(), run.identity, extents)

@@ -31,7 +31,7 @@ from shelld_py.linux.processes import ProcessStat
 from shelld_py.linux.terminal_wait import waits_for_terminal
 from shelld_py.models import Cause
 from shelld_py.shells.limits import counted_breach, limited
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun
 from shelld_py.units import format_duration
 
 _FIRST_PAUSE: Final = 0.1
@@ -50,7 +50,7 @@ class Supervisor:
 
     def __init__(
         self,
-        run: Run,
+        run: LiveRun,
         bash: Bash,
         *,
         before: ProcessStat | None,
@@ -192,7 +192,7 @@ class _Use:
 
     def __init__(
         self,
-        run: Run,
+        run: LiveRun,
         bash: Bash,
         before: ProcessStat | None,
         earlier: Iterable[ProcessStat],

@@ -5,7 +5,6 @@ the call. Waiting never ends a command.
 """
 
 import asyncio
-import contextlib
 import posixpath
 import secrets
 import shlex
@@ -19,8 +18,7 @@ from shelld_py.errors import InvalidRequest
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, StartupRequest, Stream, Streams
 from shelld_py.output.excerpt import OutputChoice, with_output
 from shelld_py.output.text import render
-from shelld_py.shells.run import Run
-from shelld_py.shells.store import Entry
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.tools.data import (
     CloseSession,
     ExecuteCommand,
@@ -139,7 +137,7 @@ def as_bash_c(shell: str, command: str) -> str:
     return f"{program} -c 'eval \"$(</dev/fd/9)\" 9<&-' 9<<'{mark}'\n{command}\n{mark}\n"
 
 
-def _about(result: msgspec.Struct, shown: RunResult, run: Run, advice: str) -> ToolResult:
+def _about(result: msgspec.Struct, shown: RunResult, run: LiveRun, advice: str) -> ToolResult:
     """Return what a call about `run` gives: `result` for programs, and for the model what is `shown` of it."""
     return ToolResult(
         result=result,
@@ -171,7 +169,7 @@ def longest_wait(call: ToolCall, wanted: float | None = None) -> float:
     return min(timeouts.command if wanted is None else wanted, most, timeouts.command_maximum)
 
 
-async def start_run(call: ToolCall, starting: Coroutine[Any, Any, Run]) -> Run:
+async def start_run(call: ToolCall, starting: Coroutine[Any, Any, LiveRun]) -> LiveRun:
     """Start a run; a call that is cancelled meanwhile leaves none behind where it shall not."""
     task = call.computer.carry_through(starting)
     try:
@@ -182,7 +180,7 @@ async def start_run(call: ToolCall, starting: Coroutine[Any, Any, Run]) -> Run:
         raise
 
 
-async def wait_for_run(call: ToolCall, run: Run, timeout: float, *, started_here: bool = True) -> None:
+async def wait_for_run(call: ToolCall, run: LiveRun, timeout: float, *, started_here: bool = True) -> None:
     """Wait until `run` has ended or waits for input, or for `timeout` seconds. The command is never ended by that.
 
     A call that is cancelled ends the command if it has started it, and if its caller wants that.
@@ -200,22 +198,19 @@ async def wait_for_run(call: ToolCall, run: Run, timeout: float, *, started_here
         run.timed_out = True
 
 
-async def shown(call: ToolCall, entry: Entry, maximum: int | None = None) -> RunResult:
+async def shown(call: ToolCall, run: Run, maximum: int | None = None) -> RunResult:
     """Return the result of a run as it stands, with its output."""
-    computer = call.computer
-    if entry.run and entry.run.running:
-        computer.store.publish(entry.run, computer.state_of(entry.session_id))
-    choice = OutputChoice.of(OutputFormat.TEXT, maximum, computer.settings.output)
-    await computer.store.measure(entry)
-    result = computer.store.result(entry, computer.state_of(entry.session_id))
-    return await with_output(result, computer.store.log_reader(entry), choice, _where)
+    if isinstance(run, LiveRun) and run.running:
+        call.computer.store.publish(run)
+    choice = OutputChoice.of(OutputFormat.TEXT, maximum, call.computer.settings.output)
+    await run.measure()
+    return await with_output(run.result(), run.log, choice, _where)
 
 
-async def run_and_show(call: ToolCall, run: Run, timeout: float, maximum: int | None = None) -> RunResult:
+async def run_and_show(call: ToolCall, run: LiveRun, timeout: float, maximum: int | None = None) -> RunResult:
     """Wait for `run`, and return its result with its output."""
-    entry = call.computer.store.entry(run.run_id)
     await wait_for_run(call, run, timeout)
-    return await shown(call, entry, maximum)
+    return await shown(call, run, maximum)
 
 
 def projection(kind: type[_Struct], known: RunResult, **own: object) -> _Struct:
@@ -229,7 +224,7 @@ def failed(result: RunResult) -> bool:
     return result.status in (RunStatus.KILLED, RunStatus.LOST)
 
 
-async def _wait_and_tell(call: ToolCall, run: Run, timeout: float) -> None:
+async def _wait_and_tell(call: ToolCall, run: LiveRun, timeout: float) -> None:
     """Wait as `Run.wait` does, and report how far it is in between."""
     tell = call.context.on_progress
     loop = asyncio.get_running_loop()
@@ -244,7 +239,7 @@ async def _wait_and_tell(call: ToolCall, run: Run, timeout: float) -> None:
             await tell(_progress(run))
 
 
-async def _wait_for_progress(call: ToolCall, run: Run, told: int, left: float) -> None:
+async def _wait_for_progress(call: ToolCall, run: LiveRun, told: int, left: float) -> None:
     """Return when there is more than `told` bytes of output to tell of, when it is time to, or all is over.
 
     That is when `run` has ended or waits for input, or after `left` seconds.
@@ -252,17 +247,14 @@ async def _wait_for_progress(call: ToolCall, run: Run, told: int, left: float) -
     interval = min(left, call.context.progress_interval)
     pace = min(interval, call.context.progress_pace)
     await run.wait(pace, for_input=True)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(interval - pace):
-            while run.running and not run.awaiting_input and _output_size(run) == told:
-                await run.changed()
+    await run.until(lambda: not run.running or run.awaiting_input or _output_size(run) != told, interval - pace)
 
 
-def _output_size(run: Run) -> int:
+def _output_size(run: LiveRun) -> int:
     return sum(log.size for log in run.logs)
 
 
-def _progress(run: Run) -> Progress:
+def _progress(run: LiveRun) -> Progress:
     log = run.log(Stream.STDOUT)
     size = log.size if log else 0
     last = log.read(max(0, size - _LAST_BYTES), _LAST_BYTES).data if log else b""
@@ -270,7 +262,7 @@ def _progress(run: Run) -> Progress:
     return Progress(run_id=run.run_id, seconds=run.duration, output_size=size, last_line=last_line)
 
 
-async def _end_started(call: ToolCall, starting: "asyncio.Task[Run]") -> None:
+async def _end_started(call: ToolCall, starting: "asyncio.Task[LiveRun]") -> None:
     (done,), _ = await asyncio.wait({starting})
     if not done.cancelled() and done.exception() is None:
         run = done.result()

@@ -6,11 +6,9 @@ from typing import Final
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, ShellState, StartupRequest, Stream
-from shelld_py.output.reading import Unfinished, read_output
-from shelld_py.shells.news import start_of_last_line
-from shelld_py.shells.run import Run
+from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
-from shelld_py.shells.store import Entry
 from shelld_py.tools.commands import failed, longest_wait, needed_command, projection, shown, wait_for_run
 from shelld_py.tools.data import DEFAULT_PIECE, BashArguments, BashInput, BashResult
 from shelld_py.tools.texts import bash_advice, ending_parts, run_text, seconds_text, with_footer
@@ -31,13 +29,12 @@ async def bash(arguments: BashArguments, call: ToolCall) -> ToolResult:
     shell = await _started(call, restart=arguments.restart)
     if command is None:
         return _restarted(shell)
-    before = _earlier_ending(call)
+    before = await _earlier_ending(call)
     run = _submit(shell, command)
-    entry = call.computer.store.entry(run.run_id)
     call.view.run_id, call.view.cursor = run.run_id, 0
     await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, _WAIT))
     cursor = _seen_after(run)
-    result = await shown(call, entry)
+    result = await shown(call, run)
     if result.status is RunStatus.RUNNING:
         call.view.cursor = cursor
     else:
@@ -64,9 +61,8 @@ async def bash_input(arguments: BashInput, call: ToolCall) -> ToolResult:
         text = input_bytes(arguments.text)
         await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
     default = _ANSWER_WAIT if arguments.text else _WAIT
-    entry = call.computer.store.entry(run.run_id)
     await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, default), started_here=False)
-    return await _new_output(call, entry)
+    return await _new_output(call, run)
 
 
 async def _started(call: ToolCall, *, restart: bool) -> Shell:
@@ -84,7 +80,7 @@ async def _start(call: ToolCall, *, restart: bool) -> Shell:
     return computer.main
 
 
-def _submit(shell: Shell, command: str) -> Run:
+def _submit(shell: Shell, command: str) -> LiveRun:
     """Start a command. Where that cannot be, say what can be done."""
     try:
         return shell.submit(Command(text=command))
@@ -106,34 +102,33 @@ def _submit(shell: Shell, command: str) -> Run:
         raise ShellUnrecoverable(f"{error.detail} {_RESTART}.", **error.extra) from None
 
 
-def _earlier_ending(call: ToolCall) -> str:
+async def _earlier_ending(call: ToolCall) -> str:
     """Return what is to be told of a command that has ended since it was last seen; it counts as told then."""
     view = call.view
-    entry = call.computer.store.find(view.run_id) if view.run_id else None
-    if entry is None or (entry.run is not None and entry.run.running):
+    run = await call.computer.store.find(view.run_id) if view.run_id else None
+    if run is None or run.running:
         return ""
-    result = call.computer.store.result(entry, ShellState.READY)
-    read_on = f'its output since: shell_read {{"shell_id": "{entry.run_id}", "from_cursor": {view.cursor}}}'
+    result = run.result()
+    read_on = f'its output since: shell_read {{"shell_id": "{run.run_id}", "from_cursor": {view.cursor}}}'
     return f"the command before has ended: {', '.join(ending_parts(result))}; {read_on}"
 
 
 async def _rest(call: ToolCall, *, typed: bool) -> ToolResult:
     """Return the rest of a command that has ended since it was last seen."""
     view = call.view
-    entry = call.computer.store.find(view.run_id) if view.run_id else None
-    if entry is None:
+    run = await call.computer.store.find(view.run_id) if view.run_id else None
+    if run is None:
         raise NoRunningCommand(
             "No command is running in this shell: bash runs one.", state=call.computer.main.state.value
         )
-    return await _new_output(call, entry, "the command had ended, nothing was typed" if typed else "")
+    return await _new_output(call, run, "the command had ended, nothing was typed" if typed else "")
 
 
-async def _new_output(call: ToolCall, entry: Entry, note: str = "") -> ToolResult:
+async def _new_output(call: ToolCall, run: Run, note: str = "") -> ToolResult:
     """Return what a command has written since it was last seen, and remember that it is seen now."""
-    computer, view = call.computer, call.view
-    log = computer.store.log(entry, Stream.STDOUT)
-    await computer.store.measure(entry)
-    result = computer.store.result(entry, computer.main.state)
+    view, log = call.view, run.log(Stream.STDOUT)
+    await run.measure()
+    result = run.result()
     running = result.status is RunStatus.RUNNING
     output, more = "", False
     if log:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shelld_py.http.sse import Ended, LiveText, follow
-from shelld_py.models import OutputFormat, Stream
+from shelld_py.http.sse import LiveText, follow
+from shelld_py.models import OutputFormat, RunStatus, Stream
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import render
+from shelld_py.shells.record import Record
+from shelld_py.shells.run import StoredRun
 from tests.api.conftest import Gate
 from tests.api.test_events import EVENTS, server_events, text_of
 from tests.daemons import RunningDaemon
@@ -41,7 +43,9 @@ def rest_of(log: OutputLog, cursor: int) -> list[dict[str, object]]:
 
     async def collected() -> bytes:
         logs = [(Stream.STDOUT, log, cursor)]
-        events = follow(Ended(), logs, OutputFormat.TEXT, None, no_result)  # type: ignore[arg-type]
+        record = Record("r1", "main", 0, RunStatus.COMPLETED, in_directory=True, command="ls", duration=0)
+        run = StoredRun(record, lambda _: log)
+        events = follow(run, logs, OutputFormat.TEXT, None, no_result)  # type: ignore[arg-type]
         return b"".join([event async for event in events])
 
     blocks = asyncio.run(collected()).decode().split("\n\n")

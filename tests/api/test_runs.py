@@ -83,6 +83,28 @@ def test_listing_survives_lost_files(daemon: RunningDaemon) -> None:
     assert kept in {run["run_id"] for run in answer.json()}
 
 
+def test_runs_by_pages(daemon: RunningDaemon) -> None:
+    """Pages of the list join to the whole, also where runs are deleted and begun between them."""
+    ids = [daemon.run(f"echo {number}; {'sleep 0.05' if number % 2 else ''}")["run_id"] for number in range(7)]
+    seen, cursor, deleted = [], None, ids[4]
+    while cursor is not None or not seen:
+        page = daemon.client.get("/runs", params={"limit": 3, **({} if cursor is None else {"cursor": cursor})})
+        assert page.status_code == 200, page.text
+        assert len(page.json()) <= 3
+        seen += [run["run_id"] for run in page.json()]
+        cursor = page.headers.get("x-next-cursor")
+        if deleted:
+            daemon.client.delete(f"/runs/{deleted}")
+            daemon.run("true")
+            deleted = None
+    whole = [run["run_id"] for run in daemon.client.get("/runs?limit=1000").json()]
+    assert seen[:7] == ids[::-1]
+    assert seen[7:] == whole[7:][: len(seen) - 7]
+    assert "x-next-cursor" not in daemon.client.get("/runs?limit=1000").headers
+    for wrong in ("limit=0", "limit=1001", "cursor=-1", "cursor=x"):
+        problem(daemon.client.get(f"/runs?{wrong}"), 400, "invalid_request")
+
+
 def test_retained_runs(start_daemon) -> None:
     """The newest output.retain_runs ended runs are kept, in memory and on disk; a running one does not count."""
     daemon = start_daemon(output__retain_runs="3")

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.models import OutputFormat
+from shelld_py.models import OutputFormat, RunStatus, Stream
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import LINE_LIMIT, render
-from shelld_py.shells.news import read_run
+from shelld_py.shells.record import Record
+from shelld_py.shells.run import StoredRun
 from tests.output.test_text import OUTPUTS
 
 TEXT, RAW = OutputFormat.TEXT, OutputFormat.RAW
@@ -221,7 +222,8 @@ def test_a_large_read_lets_others_go_on(directory: Path) -> None:
     async def read() -> Reading:
         others = asyncio.create_task(go_on())
         try:
-            return await read_run(None, log, 0, limit=1 << 30)
+            record = Record("r1", "main", 0, RunStatus.COMPLETED, in_directory=True, command="ls", duration=0)
+            return await StoredRun(record, lambda _: log).read(Stream.STDOUT, 0, limit=1 << 30)
         finally:
             others.cancel()
 

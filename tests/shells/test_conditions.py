@@ -9,12 +9,12 @@ import pytest
 from shelld_py.errors import InvalidRequest
 from shelld_py.models import Command, Stream
 from shelld_py.shells.conditions import Condition, Kind, Reader, Until
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 from tests.shells.places import in_shell
 
 
-def wait(shell: Shell, run: Run, conditions: Sequence[str]) -> Until:
+def wait(shell: Shell, run: LiveRun, conditions: Sequence[str]) -> Until:
     """Return a wait for `conditions`, with lines looked for in standard output."""
     log = run.log(Stream.STDOUT)
     assert log is not None

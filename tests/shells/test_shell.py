@@ -21,14 +21,14 @@ from shelld_py.errors import (
 from shelld_py.linux import processes
 from shelld_py.models import Cause, Command, RunStatus, ShellState, StartupRequest, Stream, Streams
 from shelld_py.output.text import render
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 from tests.shells.places import in_shell, until
 
 AVAILABLE, READY, BUSY, UNRECOVERABLE = ShellState
 
 
-async def ran(shell: Shell, text: str, **fields: Any) -> Run:
+async def ran(shell: Shell, text: str, **fields: Any) -> LiveRun:
     """Run a command to its end."""
     run = shell.submit(Command(text=text, **fields))
     await run.wait(60)
@@ -36,7 +36,7 @@ async def ran(shell: Shell, text: str, **fields: Any) -> Run:
     return run
 
 
-def output(run: Run, stream: Stream = Stream.STDOUT) -> str:
+def output(run: LiveRun, stream: Stream = Stream.STDOUT) -> str:
     """Return what a run has written."""
     log = run.log(stream)
     assert log is not None
@@ -49,7 +49,7 @@ def test_a_command_and_its_result(tmp_path: Path) -> None:
     async def test(shell: Shell) -> None:
         run = await ran(shell, "echo hello; (exit 3)", description="greets")
         assert output(run) == "hello\n"
-        result = run.result(shell.state)
+        result = run.result()
         assert (result.status, result.cause, result.exit_code) == (RunStatus.COMPLETED, Cause.EXIT, 3)
         assert (result.session_id, result.description, result.cursor) == ("main", "greets", 6)
         assert 0 < result.duration < 10
@@ -313,7 +313,7 @@ def test_a_wait_that_ends_before_the_command(tmp_path: Path) -> None:
         run = shell.submit(Command(text="echo begun; read; echo done"))
         await run.wait(0.05)
         assert run.running
-        assert run.result(shell.state).status is RunStatus.RUNNING
+        assert run.result().status is RunStatus.RUNNING
         await shell.write_stdin(b"\n", eof=False, offset=None)
         await asyncio.gather(run.wait(60), run.wait(60))
         assert output(run) == "begun\ndone\n"

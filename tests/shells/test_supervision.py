@@ -9,7 +9,7 @@ import pytest
 from shelld_py.config import LimitSettings
 from shelld_py.linux import processes
 from shelld_py.models import Cause, Command, RunStatus, ShellState
-from shelld_py.shells.run import Run
+from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.supervision import Supervisor
 from tests.shells.places import in_shell, until
@@ -70,7 +70,7 @@ def cpu_of(bench: Bench) -> float:
     return processes.tree_usage(bench.supervisor._bash.pid).cpu_seconds
 
 
-def written(run: Run, size: int) -> bool:
+def written(run: LiveRun, size: int) -> bool:
     return sum(log.size for log in run.logs) >= size
 
 

@@ -51,7 +51,7 @@ def with_toolbox(directory: Path, test: Body) -> None:
 
 async def started(computer: Computer, count: int = 1) -> None:
     """Return when so many commands are running; the time is bounded by the test's own."""
-    while sum(entry.status is RunStatus.RUNNING for entry in computer.store.entries()) < count:
+    while sum(run.running for run in computer.store.live()) < count:
         await asyncio.sleep(0.005)
 
 
@@ -165,7 +165,7 @@ def test_cancelling_a_wait_ends_nothing(tmp_path: Path) -> None:
         for wait in waits:
             wait.cancel()
         await asyncio.wait(waits)
-        assert [entry.status for entry in computer.store.entries()] == 2 * [RunStatus.RUNNING]
+        assert [run.running for run in computer.store.live()] == [True, True]
 
     with_toolbox(tmp_path, test)
 
@@ -180,12 +180,12 @@ def test_cancelling_while_the_shell_starts_leaves_nothing(tmp_path: Path, tool: 
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        while len(computer.shells.all) > 1 or not computer.store.entries():
+        while len(computer.shells.all) > 1 or not (await computer.store.results())[0]:
             await asyncio.sleep(0.005)
-        (entry,) = computer.store.entries()
-        while entry.status is RunStatus.RUNNING:
+        while computer.store.live():
             await asyncio.sleep(0.005)
-        assert entry.status is RunStatus.KILLED
+        ((result,), _) = await computer.store.results()
+        assert result.status is RunStatus.KILLED
 
     with_toolbox(tmp_path, test)
 

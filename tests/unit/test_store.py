@@ -17,9 +17,9 @@ import pytest
 
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
-from shelld_py.models import Cause, Command, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.shells.record import fingerprint
-from shelld_py.shells.run import Ending, Run
+from shelld_py.shells.run import Ending, LiveRun, Run, StoredRun
 from shelld_py.shells.store import RunStore
 from tests.daemons import wait_for
 
@@ -40,17 +40,38 @@ def open_store(directory: Path, **settings: int) -> Iterator[RunStore]:
         store.close()
 
 
-async def finished(store: RunStore, data: bytes = b"", run_id: str | None = None, command: Command = LS) -> Run:
+async def finished(store: RunStore, data: bytes = b"", run_id: str | None = None, command: Command = LS) -> LiveRun:
     """Make a run that has written `data` and ended."""
-    run = store.create("main", command, run_id)
+    run = new(store, command, run_id)
     run.promote()
-    store.save(run, BUSY)
+    store.save(run)
     run.append(memoryview(data))
     run.finish(DONE)
-    await store.seal(run, READY)
+    await store.seal(run)
     store.release(run)
     await asyncio.sleep(0)
     return run
+
+
+def new(store: RunStore, command: Command, run_id: str | None = None) -> LiveRun:
+    """Begin a run in a shell that is busy as long as it goes on."""
+    run = store.create("main", command, run_id, lambda: BUSY if run.running else READY)
+    return run
+
+
+async def ids(store: RunStore) -> list[str]:
+    """Return the ids of all runs, newest first."""
+    return [result.run_id for result in (await store.results())[0]]
+
+
+def stored_results(store: RunStore) -> dict[str, RunResult]:
+    """Return the results of all runs, where no loop runs."""
+    return {result.run_id: result for result in asyncio.run(store.results())[0]}
+
+
+def stored(store: RunStore, run_id: str) -> Run:
+    """Return a run, where no loop runs."""
+    return asyncio.run(store.get(run_id))
 
 
 def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -73,9 +94,9 @@ def test_files_of_a_run(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path) as store:
-            run = store.create("main", Command(text="ls", streams=Streams.SEPARATE), "r1")
+            run = new(store, Command(text="ls", streams=Streams.SEPARATE), "r1")
             run.promote()
-            store.save(run, BUSY)
+            store.save(run)
             assert snapshot_of(tmp_path, "r1") | {
                 "status": "running",
                 "state": "busy",
@@ -86,7 +107,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
             assert (tmp_path / "runs/r1/output.log").read_bytes() == b"out\r\n"
             assert (tmp_path / "runs/r1/stderr.log").read_bytes() == b"err\n"
             run.finish(Ending(RunStatus.COMPLETED, Cause.EXIT, 7))
-            await store.seal(run, READY)
+            await store.seal(run)
             store.release(run)
             found = snapshot_of(tmp_path, "r1")
             expected = {
@@ -121,20 +142,20 @@ def test_an_ended_run_is_read_from_its_files(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path) as store:
-            run = store.create("main", LS, "r1")
+            run = new(store, LS, "r1")
             run.promote()
             run.append(memoryview(b"text\n"))
             run.finish(DONE)
-            await store.seal(run, READY)
-            before = store.result(store.entry("r1"), READY)
+            await store.seal(run)
+            before = (await store.get("r1")).result()
             store.release(run)
-            entry = store.entry("r1")
-            assert entry.run is None
-            assert store.result(entry, BUSY) == before
-            log = store.log(entry, Stream.STDOUT)
+            stored = await store.get("r1")
+            assert isinstance(stored, StoredRun)
+            assert (stored.running, stored.result()) == (False, before)
+            log = stored.log(Stream.STDOUT)
             assert log is not None
             assert log.read(0, 100).data == b"text\n"
-            assert store.log(entry, Stream.STDERR) is None
+            assert stored.log(Stream.STDERR) is None
 
     in_loop(test)
 
@@ -144,15 +165,15 @@ def test_a_run_id_is_taken_once(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path) as store:
-            run = store.create("main", LS, "mine")
+            run = new(store, LS, "mine")
             with pytest.raises(RunIdConflict, match="mine"):
-                store.create("main", LS, "mine")
+                new(store, LS, "mine")
             run.finish(DONE)
-            await store.seal(run, READY)
+            await store.seal(run)
             store.release(run)
             with pytest.raises(RunIdConflict):
-                store.create("main", LS, "mine")
-            assert len({store.create("main", LS).run_id for _ in range(20)}) == 20
+                new(store, LS, "mine")
+            assert len({new(store, LS).run_id for _ in range(20)}) == 20
 
     in_loop(test)
 
@@ -163,12 +184,12 @@ def test_runs_that_are_not_there(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path) as store:
             with pytest.raises(RunNotFound, match="nothing"):
-                store.entry("nothing")
-            assert store.find("nothing") is None
+                await store.get("nothing")
+            assert await store.find("nothing") is None
             await finished(store, run_id="r1")
             shutil.rmtree(tmp_path / "journal")
             with pytest.raises(RunNotFound, match="r1"):
-                store.record(store.entry("r1"))
+                await store.get("r1")
 
     in_loop(test)
 
@@ -178,15 +199,15 @@ def test_the_newest_ended_runs_are_kept(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path, retain_runs=3) as store:
-            going_on = store.create("main", LS, "going-on")
+            going_on = new(store, LS, "going-on")
             going_on.promote()
-            store.save(going_on, BUSY)
+            store.save(going_on)
             for number in range(8):
                 await finished(store, b"output %d\n" % number, f"r{number}")
-            assert [entry.run_id for entry in store.entries()] == ["r7", "r6", "r5", "going-on"]
+            assert await ids(store) == ["r7", "r6", "r5", "going-on"]
             assert run_directories(tmp_path) == {"r7", "r6", "r5", "going-on"}
             for number in (5, 6, 7):
-                log = store.log(store.entry(f"r{number}"), Stream.STDOUT)
+                log = (await store.get(f"r{number}")).log(Stream.STDOUT)
                 assert log is not None
                 assert log.read(0, 100).data == b"output %d\n" % number
             going_on.append(memoryview(b"still there"))
@@ -201,7 +222,7 @@ def test_no_ended_runs_are_kept_where_none_are_wanted(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path, retain_runs=0) as store:
             await finished(store, b"text", "r1")
-            assert store.entries() == []
+            assert await ids(store) == []
             assert run_directories(tmp_path) == set()
 
     in_loop(test)
@@ -214,19 +235,19 @@ def test_a_run_does_not_inherit_the_files_of_one_that_is_gone(tmp_path: Path) ->
         with open_store(tmp_path, retain_runs=1, log_max=800) as store:
             separate = Command(text="old", streams=Streams.SEPARATE)
             for number in range(4):
-                run = store.create("main", separate, f"old{number}")
+                run = new(store, separate, f"old{number}")
                 run.promote()
                 run.append(memoryview(b"o" * 2000))
                 run.append_stderr(memoryview(b"e" * 2000))
                 run.finish(DONE)
-                await store.seal(run, READY)
+                await store.seal(run)
                 store.release(run)
                 await asyncio.sleep(0)
             run = await finished(store, b"new", "new")
-            log = store.log(store.entry("new"), Stream.STDOUT)
+            log = (await store.get("new")).log(Stream.STDOUT)
             assert log is not None
             assert (log.size, log.read(0, 100).data) == (3, b"new")
-            assert store.log(store.entry("new"), Stream.STDERR) is None
+            assert (await store.get("new")).log(Stream.STDERR) is None
             assert snapshot_of(tmp_path, "new")["command"] == "ls"
 
     in_loop(test)
@@ -239,18 +260,18 @@ def test_deleting_and_clearing(tmp_path: Path) -> None:
         with open_store(tmp_path) as store:
             for name in ("a", "b", "c"):
                 await finished(store, run_id=name)
-            going_on = store.create("main", LS, "going-on")
+            going_on = new(store, LS, "going-on")
             going_on.promote()
-            store.save(going_on, BUSY)
+            store.save(going_on)
             store.delete("a")
             store.delete("not there")
             assert run_directories(tmp_path) == {"b", "c", "going-on"}
             store.clear()
-            assert [entry.run_id for entry in store.entries()] == ["going-on"]
+            assert await ids(store) == ["going-on"]
             assert run_directories(tmp_path) == {"going-on"}
             assert going_on.running
             await finished(store, b"again", "a")
-            assert store.entry("a").status is RunStatus.COMPLETED
+            assert (await store.get("a")).status is RunStatus.COMPLETED
 
     in_loop(test)
 
@@ -262,15 +283,15 @@ def test_a_restarted_daemon_finds_the_runs(tmp_path: Path) -> None:
         with open_store(tmp_path) as store:
             for number in range(4):
                 await finished(store, b"text %d" % number, f"r{number}")
-            before = [store.result(store.entry(f"r{number}"), READY) for number in range(4)]
+            before = [(await store.get(f"r{number}")).result() for number in range(4)]
         with open_store(tmp_path) as store:
-            assert {entry.run_id for entry in store.entries()} == {"r0", "r1", "r2", "r3"}
-            assert [store.result(store.entry(f"r{number}"), READY) for number in range(4)] == before
+            assert set(await ids(store)) == {"r0", "r1", "r2", "r3"}
+            assert [(await store.get(f"r{number}")).result() for number in range(4)] == before
             with pytest.raises(RunIdConflict):
-                store.create("main", LS, "r2")
+                new(store, LS, "r2")
         with open_store(tmp_path, retain_runs=2) as store:
-            assert len(store.entries()) == 2
-            assert run_directories(tmp_path) == {entry.run_id for entry in store.entries()}
+            assert len(await ids(store)) == 2
+            assert run_directories(tmp_path) == set(await ids(store))
 
     in_loop(test)
 
@@ -279,9 +300,9 @@ def daemon_that_crashes(directory: str, log_max: int, output: bytes, pipe: Conne
     """Begin a run, write `output`, and die without any clean-up."""
     store = RunStore(Path(directory), OutputSettings(log_max=log_max), LOGGER)
     store.open()
-    run = store.create("main", Command(text="make", streams=Streams.SEPARATE), "r1")
+    run = new(store, Command(text="make", streams=Streams.SEPARATE), "r1")
     run.promote()
-    store.save(run, BUSY)
+    store.save(run)
     run.append(memoryview(output))
     run.append_stderr(memoryview("ä\n".encode()))
     pipe.send("ready")
@@ -306,13 +327,13 @@ def test_a_run_that_was_going_on_when_its_daemon_crashed(tmp_path: Path, size: i
     output = b"".join(b"%06d\n" % number for number in range(size))[:size]
     crash(tmp_path, 800, output)
     with open_store(tmp_path, log_max=800) as store:
-        result = store.result(store.entry("r1"), READY)
+        result = stored(store, "r1").result()
         assert (result.status, result.cause) == (RunStatus.LOST, Cause.DAEMON_RESTARTED)
         assert result.error == "The daemon ended while the command was running."
         assert (result.command, result.exit_code, result.cursor) == ("make", None, size)
         assert result.original_stderr_size == 2
         assert not result.awaiting_input
-        log = store.log(store.entry("r1"), Stream.STDOUT)
+        log = stored(store, "r1").log(Stream.STDOUT)
         assert log is not None
         assert log.size == size
         assert log.read(0, 400).data == output[:400]
@@ -320,7 +341,7 @@ def test_a_run_that_was_going_on_when_its_daemon_crashed(tmp_path: Path, size: i
     assert snapshot_of(tmp_path, "r1")["status"] == "lost"
     assert not list((tmp_path / "runs/r1").glob("output.log.*"))
     with open_store(tmp_path, log_max=800) as store:
-        assert store.result(store.entry("r1"), READY) == result
+        assert stored(store, "r1").result() == result
 
 
 def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
@@ -333,7 +354,7 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"server\.data_directory"):
             RunStore(tmp_path, OutputSettings(), LOGGER).open()
     with open_store(tmp_path) as store:
-        assert store.entries() == []
+        assert stored_results(store) == {}
 
 
 @pytest.mark.parametrize(
@@ -357,14 +378,14 @@ def test_a_snapshot_that_cannot_be_read(
     if content is not None:
         (tmp_path / "runs/bad/snapshot.json").write_bytes(content)
     with caplog.at_level("WARNING", LOGGER.name), open_store(tmp_path) as store:
-        assert {entry.run_id: entry.status for entry in store.entries()} == {
+        assert {run_id: result.status for run_id, result in stored_results(store).items()} == {
             "good": RunStatus.COMPLETED,
             "bad": RunStatus.LOST,
         }
-        result = store.result(store.entry("bad"), READY)
+        result = stored_results(store)["bad"]
         assert (result.status, result.cause) == (RunStatus.LOST, Cause.UNKNOWN)
         assert "cannot be read" in (result.error or "")
-        log = store.log(store.entry("bad"), Stream.STDOUT)
+        log = stored(store, "bad").log(Stream.STDOUT)
         assert log is not None
         assert log.read(0, 10).data == b"text"
     assert caplog.text.count("WARNING") == 1
@@ -383,7 +404,7 @@ def test_the_snapshot_of_another_run(tmp_path: Path) -> None:
     (tmp_path / "runs/r2").mkdir()
     (tmp_path / "runs/r2/snapshot.json").write_bytes((tmp_path / "runs/r1/snapshot.json").read_bytes())
     with open_store(tmp_path) as store:
-        assert {entry.run_id: entry.status for entry in store.entries()} == {
+        assert {run_id: result.status for run_id, result in stored_results(store).items()} == {
             "r1": RunStatus.COMPLETED,
             "r2": RunStatus.LOST,
         }
@@ -396,16 +417,16 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
 
     async def test() -> None:
         with open_store(tmp_path) as store:
-            run = store.create("main", LS, "r1")
+            run = new(store, LS, "r1")
             run.promote()
             if saved_before:
-                store.save(run, BUSY)
+                store.save(run)
             for directory in (*tmp_path.glob("*/*/"), tmp_path / "journal"):
                 shutil.rmtree(directory)
             run.finish(DONE)
-            await store.seal(run, READY)
+            await store.seal(run)
             store.release(run)
-            assert store.result(store.entry("r1"), READY).status is RunStatus.COMPLETED
+            assert (await store.get("r1")).result().status is RunStatus.COMPLETED
 
     with caplog.at_level("ERROR", LOGGER.name):
         in_loop(test)
@@ -418,10 +439,10 @@ def test_only_runs_are_shown(tmp_path: Path) -> None:
     async def test() -> None:
         with open_store(tmp_path) as store:
             await finished(store, run_id="r1")
-            store.create("main", LS, "r2")
+            new(store, LS, "r2")
             assert [path.name for path in (tmp_path / "runs").iterdir()] == ["r1"]
         with open_store(tmp_path) as store:
-            assert [entry.run_id for entry in store.entries()] == ["r1"]
+            assert await ids(store) == ["r1"]
         wait_for(lambda: not list((tmp_path / "unpublished").iterdir()))
 
     in_loop(test)
@@ -438,7 +459,7 @@ def test_a_log_that_was_cut_is_whole_again_on_disk(tmp_path: Path) -> None:
             assert first == [0, 400]
             assert sum(last) == 3000
             assert (tmp_path / "runs/r1/output.log").stat().st_size == 400 + last[1]
-            log = store.log(store.entry("r1"), Stream.STDOUT)
+            log = (await store.get("r1")).log(Stream.STDOUT)
             assert log is not None
             assert log.read(2990, 100).data == b"0123456789"
             assert not list((tmp_path / "runs/r1").glob("output.log.*"))
@@ -464,9 +485,9 @@ def test_a_disk_without_room_to_make_a_log_whole(tmp_path: Path, caplog: pytest.
     async def test() -> None:
         with open_store(tmp_path, log_max=80000) as store, files_limited_to(41000):
             await finished(store, output, "r1")
-            assert store.result(store.entry("r1"), READY).status is RunStatus.COMPLETED
+            assert (await store.get("r1")).result().status is RunStatus.COMPLETED
         with open_store(tmp_path, log_max=80000) as store:
-            log = store.log(store.entry("r1"), Stream.STDOUT)
+            log = (await store.get("r1")).log(Stream.STDOUT)
             assert log is not None
             assert log.size == len(output)
             assert log.read(0, 100).data == output[:100]
@@ -484,9 +505,9 @@ def test_a_crash_and_a_disk_without_room(tmp_path: Path) -> None:
     for snapshot in tmp_path.glob("runs/*/snapshot.json"):
         (snapshot.parent / "snapshot.json.new").mkdir()
     with files_limited_to(41000), open_store(tmp_path, log_max=80000) as store:
-        entry = store.entry("r1")
-        assert (entry.status, store.result(entry, READY).status) == (RunStatus.LOST, RunStatus.LOST)
-        log = store.log(entry, Stream.STDOUT)
+        run = stored(store, "r1")
+        assert (run.status, run.result().status) == (RunStatus.LOST, RunStatus.LOST)
+        log = run.log(Stream.STDOUT)
         assert log is not None
         assert log.read(len(output) - 100, 1000).data == output[-100:]
 
@@ -496,16 +517,16 @@ def test_background_output_after_the_end(tmp_path: Path) -> None:
 
     async def test() -> None:
         with open_store(tmp_path, log_max=800) as store:
-            run = store.create("main", LS, "r1")
+            run = new(store, LS, "r1")
             run.promote()
             run.append(memoryview(b"0123456789" * 300))
             run.finish(DONE)
-            await store.seal(run, READY)
+            await store.seal(run)
             run.append(memoryview(b"late" * 75))
             kept = run.log(Stream.STDOUT).kept  # type: ignore[union-attr]
-            store.save(run, READY)
+            store.save(run)
             store.release(run)
-            log = store.log(store.entry("r1"), Stream.STDOUT)
+            log = (await store.get("r1")).log(Stream.STDOUT)
             assert log is not None
             assert log.size == 3300
             assert log.read(3000, 1000).data[:4] == b"late"
