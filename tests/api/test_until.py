@@ -24,7 +24,7 @@ server.bind(("::1" if sys.argv[1] == "6" else "127.0.0.1", int(sys.argv[2])))
 server.listen()
 time.sleep(60)
 """
-MATCHERS = "from shelld_py.output.line_search_process import serve"
+MATCHERS = "--helper\0lines"
 
 
 @pytest.fixture
