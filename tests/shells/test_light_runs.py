@@ -12,13 +12,13 @@ import pytest
 
 from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, StartupRequest, Stream, Streams
 from shelld_py.shells.execution import ShellContext
-from shelld_py.shells.run import SHORT, Run
+from shelld_py.shells.run import SHORT, LiveRun
 from shelld_py.shells.shell import Shell
 from tests.daemons import LONG
 from tests.shells.places import in_shell, until, with_context
 
 
-def content(run: Run) -> bytes:
+def content(run: LiveRun) -> bytes:
     """Return all that a run has written."""
     log = run.log(Stream.STDOUT)
     assert log is not None
@@ -31,7 +31,7 @@ def directories(shell: Shell) -> list[str]:
     return os.listdir(data / "runs") + list(shell._context.store._directories._unpublished)
 
 
-async def light(shell: Shell, text: str) -> Run:
+async def light(shell: Shell, text: str) -> LiveRun:
     """Start a command, and see that it is light."""
     run = shell.submit(Command(text=text))
     assert run.light
@@ -51,58 +51,60 @@ def test_a_run_that_ends_at_once_is_one_append(tmp_path: Path) -> None:
             await run.wait(10)
             if run.run_id not in directories(shell):
                 assert asyncio.all_tasks() == tasks
-            kept = store.result(store.entry(run.run_id), ShellState.READY)
-            own = run.result(shell.state)
+            stored = await store.get(run.run_id)
+            kept = stored.result()
+            own = run.result()
             assert kept == own
             assert (own.status, own.cause, own.exit_code) == (RunStatus.COMPLETED, Cause.EXIT, 3 * (number % 2))
             assert own.original_stdout_size == own.cursor == len(content(run))
-            log = store.log(store.entry(run.run_id), Stream.STDOUT)
+            log = stored.log(Stream.STDOUT)
             assert log is not None
             assert log.read(0, 100).data == content(run)
 
     in_shell(tmp_path, test)
 
 
-async def _kill(shell: Shell, run: Run) -> None:
+async def _kill(shell: Shell, run: LiveRun) -> None:
     await shell.kill(None, run)
 
 
-async def _signal(shell: Shell, run: Run) -> None:
+async def _signal(shell: Shell, run: LiveRun) -> None:
     await shell.kill(signal.SIGTERM, run)
 
 
-async def _type(shell: Shell, run: Run) -> None:
+async def _type(shell: Shell, run: LiveRun) -> None:
     await shell.write_stdin(b"\n", eof=False, offset=None, run=run)
 
 
-async def _read(_: Shell, run: Run) -> None:
+async def _read(_: Shell, run: LiveRun) -> None:
     assert content(run) == b""
 
 
-async def _ask(shell: Shell, run: Run) -> None:
-    assert run.result(shell.state).status is RunStatus.RUNNING
+async def _ask(shell: Shell, run: LiveRun) -> None:
+    assert run.result().status is RunStatus.RUNNING
 
 
-async def _list(shell: Shell, run: Run) -> None:
-    assert shell._context.store.result(shell._context.store.entry(run.run_id), shell.state).run_id == run.run_id
+async def _list(shell: Shell, run: LiveRun) -> None:
+    results, _ = await shell._context.store.results()
+    assert [result.run_id for result in results] == [run.run_id]
 
 
-async def _publish(shell: Shell, run: Run) -> None:
-    shell._context.store.publish(run, shell.state)
+async def _publish(shell: Shell, run: LiveRun) -> None:
+    shell._context.store.publish(run)
 
 
-async def _wait(_: Shell, run: Run) -> None:
+async def _wait(_: Shell, run: LiveRun) -> None:
     await until(lambda: not run.light)
 
 
-async def _recycle(shell: Shell, _: Run) -> None:
+async def _recycle(shell: Shell, _: LiveRun) -> None:
     await shell.recycle()
 
 
 @pytest.mark.parametrize(
     "ask", [_kill, _signal, _type, _read, _ask, _list, _publish, _wait, _recycle], ids=lambda ask: ask.__name__[1:]
 )
-def test_who_asks_for_it_finds_a_full_run(tmp_path: Path, ask: Callable[[Shell, Run], Awaitable[None]]) -> None:
+def test_who_asks_for_it_finds_a_full_run(tmp_path: Path, ask: Callable[[Shell, LiveRun], Awaitable[None]]) -> None:
     """With the same id, the same start and a directory, as if it had been one from the beginning."""
 
     async def test(shell: Shell) -> None:
@@ -149,7 +151,7 @@ def test_what_is_unusual_ends_as_a_full_run(
     async def test(shell: Shell) -> None:
         run = await light(shell, text)
         await run.wait(15)
-        result = run.result(shell.state)
+        result = run.result()
         assert (result.exit_code, result.cause) == (exit_code, cause)
         assert size in (None, len(content(run)))
         assert len(result.background_pids) == ("&" in text)
@@ -228,8 +230,8 @@ async def played(shell: Shell, text: str, *, full: bool) -> tuple[RunResult, byt
     await run.wait(60)
     assert not run.running, text
     await shell.settled(run)
-    entry = store.entry(run.run_id)
-    result, log = store.result(entry, shell.state), store.log(entry, Stream.STDOUT)
+    kept = await store.get(run.run_id)
+    result, log = kept.result(), kept.log(Stream.STDOUT)
     assert log is not None
     assert result.cursor == log.size
     return result, log.read(0, log.size).data
@@ -282,7 +284,7 @@ def test_light_and_full_runs_do_the_same(tmp_path: Path) -> None:
                 same = told(ours, roots[0]) == told(theirs, roots[1])
                 assert same, (seed, history, told(ours, roots[0]), told(theirs, roots[1]))
                 assert lines(output, roots[0]) == lines(other, roots[1]), (seed, history, output, other)
-                lights += not shells[0]._context.store.entry(ours.run_id).in_directory
+                lights += ours.run_id not in directories(shells[0])
                 done += 1
             for shell in shells:
                 await shell.end("The series is over.")
