@@ -34,6 +34,11 @@ if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 { \builtin . @dump@; } >|/dev/null 2>&1
 \builtin set +t
 
+### loop_line: what comes behind the loop is executed after `return`, and not after an interrupt
+# From version 5.3 on, bash says nothing of a command that died of a signal while it sources a file, but with
+# BASH_COMPAT=5.2 when it begins to. The loop gives the user's own back.
+ (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || { __shelld=(idle "${BASH_COMPAT-}"); BASH_COMPAT=5.2; }; \builtin . @loop@; { __shelld="returned $?"; } >|/dev/null 2>&1
+
 ### loop: sourced, for bash's variable `interactive` is 0 then: it names neither jobs nor `exit`
 # mapfile's line gets the number 0: the command comes behind one line of the driver's, so its lines are counted from 1.
 # A LINENO that a command has made readonly cannot be set. What a command has opened at the driver's numbers is closed.
@@ -43,11 +48,9 @@ if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 [[ ! -e /proc/$$/fd/246 ]] || \exec 2>&246 246>&-
 \builtin printf '@tag@\0B\0' >|@reports@
 { DIRSTACK[999999999]=; } 2>|/dev/null
+if [[ ${__shelld[1]-} ]]; then BASH_COMPAT=${__shelld[1]}; elif [[ ${__shelld[1]+x} ]]; then \builtin unset -v BASH_COMPAT; fi
 __shelld=(@callback@ 'LINENO=0,1000000000')
 [[ ${LINENO+x} && ${LINENO@a} != *r* ]] || __shelld[1]=1000000000
-# From version 5.3 on an interactive bash says between the commands of a list which jobs have ended. The callback lists
-# them first, so that it does not say so of those that had ended before the command.
-(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || __shelld[0]=" \\builtin jobs >&251 2>&1;${__shelld[0]}"
 \exec 240>&- 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
 \builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 240<@text@ 243<>/dev/null 240<&243- 250>|@reports@ 240<&250- 247<>/dev/null 240<&247- 240<&- 249<@bell@ 0<>@terminal@
 

@@ -56,7 +56,6 @@ TEXT_DESCRIPTOR: Final = 244
 """bash's descriptor of the memory file with the texts, in the loop."""
 _BUILTINS: Final = "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export"
 _ON_EXIT: Final = "--on-exit"
-_RETURNED: Final = "returned"
 _TRAP: Final = re.compile(r"\btrap\b")
 _EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
 _SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
@@ -189,12 +188,8 @@ class Driver:
 
     @property
     def loop_lines(self) -> bytes:
-        """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes).
-
-        What comes behind the loop on its line is executed after `return`, and not after an interrupt.
-        """
-        line = f' \\builtin . {self._paths.loop}; {{ {self._variable}="{_RETURNED} $?"; }} >|/dev/null 2>&1\n'
-        return line.encode() + self.prompt_line
+        """The loop, and the prompt line behind it. Together they fit into one read of bash's (1024 bytes)."""
+        return self._script("loop_line").encode() + self.prompt_line
 
     @property
     def prompt_line(self) -> bytes:
