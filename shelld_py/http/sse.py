@@ -76,7 +76,7 @@ class _Follower:
         self._text = LiveText(form)
         self._resumed = cursor == 0
 
-    async def news(self, *, ended: bool) -> bytes:
+    async def events(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
         size = self._text.pending + min(_EVENT_SIZE, self._log.size - self._cursor)
         if self._resumed and size <= INLINE:
@@ -148,8 +148,8 @@ async def follow(
     while True:
         ended = not run.running
         for follower in followers:
-            if news := await follower.news(ended=ended):
-                yield news
+            if events := await follower.events(ended=ended):
+                yield events
         if any(follower.behind for follower in followers) or ended is run.running:
             await asyncio.sleep(0)  # what redraws a line gives no event: others get their turn nevertheless
             continue

@@ -1,8 +1,8 @@
 """Regular expressions of a caller, matched against lines of output without ever holding up the event loop.
 
-They are matched in a process of their own (matcher.py), which is handed the output piece by piece and answers each
-piece before it gets the next: so neither a hostile expression nor a gigabyte of output costs the daemon time or
-memory.
+They are matched in a process of their own (line_search_process.py), which is handed the output piece by piece and
+answers each piece before it gets the next: so neither a hostile expression nor a gigabyte of output costs the daemon
+time or memory.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Self
 
 from shelld_py.errors import InvalidRequest, PatternTooSlow
 from shelld_py.helpers import helper_command
-from shelld_py.output.line_search_process import PATIENCE
+from shelld_py.output.line_search_process import CPU_SECONDS
 
 
 class LineMatcher:
@@ -68,6 +68,8 @@ class LineMatcher:
         if answer:
             return json.loads(answer)
         if (status := await self._process.wait()) == -signal.SIGVTALRM:
-            detail = f"The regular expression took more than {PATIENCE:g} s on one piece of output; use a simpler one."
+            detail = (
+                f"The regular expression took more than {CPU_SECONDS:g} s on one piece of output; use a simpler one."
+            )
             raise PatternTooSlow(detail)
         raise RuntimeError(f"the process that matches lines has ended with status {status}")

@@ -1,7 +1,7 @@
-"""Looks for lines that match, in a process of its own: the inner side of matching.py.
+"""Looks for lines that match, in a process of its own: the inner side of line_search.py.
 
 A regular expression of a caller can take for ever, and holds the interpreter's lock meanwhile. Here it can: the
-kernel ends this process when one piece of output takes more than `PATIENCE` seconds of CPU time (SIGVTALRM of
+kernel ends this process when one piece of output takes more than `CPU_SECONDS` seconds of CPU time (SIGVTALRM of
 setitimer(2), whose default action needs no help of the interpreter).
 
 Imported by a bare interpreter: only what it needs, so that it starts quickly and stays small.
@@ -22,7 +22,8 @@ from typing import BinaryIO, Final
 
 from shelld_py.output.text import TextRenderer
 
-PATIENCE: Final = 1.0
+CPU_SECONDS: Final = 1.0
+"""For one piece of output (64 KiB): some thousand times what an ordinary expression takes for it."""
 
 _Pattern = re.Pattern[str]
 
@@ -95,7 +96,7 @@ def answer_all(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _limit_time() -> None:
     """Have this process ended when what follows takes too long."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
 
 
 def _answer(answers: BinaryIO, value: object) -> None:
