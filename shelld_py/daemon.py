@@ -171,7 +171,10 @@ class Daemon:
         self._stop("the server has ended")
         self._idle.stop()
         await self._computer.end()
-        await self._application.aclose()
+        # Requests are ended, but the thread of one may hang for ever: nobody's key comes after this, so it may be left.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * _LAST_ANSWERS):
+                await self._application.aclose()
         server.stop()
         await serving
         self._logger.info("stopped")
