@@ -37,6 +37,25 @@ def test_order(start_daemon) -> None:
     assert log.index("hook startup") < log.index("hook recycle") < log.index("hook shutdown")
 
 
+def test_a_startup_in_the_middle_of_a_recycle_runs_no_hook(start_daemon) -> None:
+    """Between two bashes the state is seen as it was before, and what is refused is refused at once."""
+    daemon = start_daemon(hooks__on_startup="echo startup >>hooks")
+    daemon.client.post("/startup")
+    work = daemon.log.parent / "work"
+    (work / ".bashrc").write_text("touch ~/starting; until [ -e ~/go ]; do sleep 0.01; done\n")
+    with ThreadPoolExecutor() as pool:
+        recycled = pool.submit(daemon.client.post, "/recycle")
+        wait_for((work / "starting").exists)
+        assert daemon.client.get("/status").text == "ready"
+        for path, body, code in (("/startup", "", "shell_already_started"), ("/run", "true", "shell_busy")):
+            refused = daemon.client.post(path, content=body, headers={"Accept": "application/json"})
+            assert (refused.status_code, refused.json()["code"], refused.json()["state"]) == (409, code, "ready")
+        assert told(daemon) == ["startup"]
+        (work / "go").touch()
+        assert recycled.result().text == "ready"
+    assert daemon.client.post("/run", content="echo fine").text == "fine\n"
+
+
 def test_startup_hook_runs_before_bash(start_daemon) -> None:
     """The startup hook is over before bash is started, so it can prepare the directory."""
     daemon = start_daemon(hooks__on_startup="ps -o comm= --ppid $PPID >children; echo prepared >file")

@@ -1,5 +1,6 @@
 """The daemon's own life: every way to end it, what it leaves, and what the next one finds."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.conftest import Gate
@@ -285,6 +287,36 @@ def test_next_daemon_finds_the_runs(start_daemon, tmp_path: Path) -> None:
     second.client.post("/startup")
     assert second.run("echo done; (exit 3)", run_id="done", description="why")["started_at"] == done["started_at"]
     assert second.run(command, run_id="cut-off", streams="separate")["status"] == "lost"
+
+
+def test_whatever_was_answered_survives_the_daemon(start_daemon, tmp_path: Path) -> None:
+    """Quick runs one after the other, and a SIGKILL in the middle of them: each that was answered is kept as it was."""
+    data = {"server__data_directory": str(tmp_path / "data")}
+    answered: dict[str, dict[str, Any]] = {}
+    for moment in (5, 23, 60):
+        first = start_daemon(**data)
+        first.fresh()
+        killer = threading.Thread(target=kill_after, args=(first, answered, moment))
+        killer.start()
+        with contextlib.suppress(httpx.HTTPError):
+            for number in range(10_000):
+                result = first.run(f"echo {number}; (exit {number % 100})")
+                answered[result["run_id"]] = result
+        killer.join()
+        first.process.wait()
+        second = start_daemon(**data)
+        for run_id, result in answered.items():
+            kept = second.json("GET", f"/runs/{run_id}")
+            assert {**kept, "state": None} == {**result, "state": None}
+        second.process.send_signal(signal.SIGTERM)
+        assert exit_status(second) == 0
+        answered.clear()
+
+
+def kill_after(daemon: RunningDaemon, answered: dict[str, Any], count: int) -> None:
+    """Kill a daemon at once when so many runs have been answered."""
+    wait_for(lambda: len(answered) >= count)
+    daemon.process.kill()
 
 
 def test_ended_daemon_keeps_its_runs(start_daemon, tmp_path: Path) -> None:
