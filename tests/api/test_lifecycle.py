@@ -293,7 +293,7 @@ def test_whatever_was_answered_survives_the_daemon(start_daemon, tmp_path: Path)
     """Quick runs one after the other, and a SIGKILL in the middle of them: each that was answered is kept as it was."""
     data = {"server__data_directory": str(tmp_path / "data")}
     answered: dict[str, dict[str, Any]] = {}
-    for moment in (5, 23, 60):
+    for moment in (7, 60):
         first = start_daemon(**data)
         first.fresh()
         killer = threading.Thread(target=kill_after, args=(first, answered, moment))
