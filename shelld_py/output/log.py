@@ -323,7 +323,8 @@ class OutputLog:
 def _segments_of(path: str) -> list[tuple[int, int, str]]:
     """Return (head size, offset, name) of each segment beside the log at `path`, in order."""
     name = re.compile(re.escape(Path(path).name) + r"\.(\d+)\.(\d+)")
-    matches = [name.fullmatch(entry) for entry in os.listdir(Path(path).parent)]
+    with os.scandir(Path(path).parent) as entries:  # of regular files: opening a FIFO would never return
+        matches = [name.fullmatch(entry.name) for entry in entries if entry.is_file(follow_symlinks=False)]
     return sorted((int(match[1]), int(match[2]), match[0]) for match in matches if match)
 
 

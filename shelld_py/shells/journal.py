@@ -231,11 +231,13 @@ def _read_segment(path: str) -> bytes:
     """Return the content of a segment. Raises `OSError`."""
     # Not blocking: what lies there may be a FIFO by now.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_SEGMENT:
             raise OSError(f"it is not a regular file of at most {_LARGEST_SEGMENT} bytes")
-        return file.read(_LARGEST_SEGMENT) or b""
+        return os.read(descriptor, _LARGEST_SEGMENT)
+    finally:
+        os.close(descriptor)
 
 
 def _parsed(content: bytes, at: int) -> tuple[int, int, int, int, int] | None:
