@@ -64,11 +64,10 @@ def test_broken_commands_break_only_themselves(daemon: RunningDaemon, form: str,
 
 
 @pytest.mark.parametrize("content_type", [
-    None, "application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x", "application/jsonx",
-    "text/json", "nonsense",
+    None, "application/x-www-form-urlencoded", "text/plain", "application/jsonx", "text/json", "nonsense",
 ])  # fmt: skip
 def test_raw_body_of_any_content_type(ready_daemon: RunningDaemon, content_type: str | None) -> None:
-    """The raw body is the command, whatever Content-Type curl sends."""
+    """The raw body is the command, whatever Content-Type curl sends; a multipart form alone is refused elsewhere."""
     headers = {"Content-Type": content_type} if content_type else {}
     answer = ready_daemon.ask("POST", "/run", key="test-key", headers=headers, body=b"echo 'a=b%20c&d'")
     assert answer.status == 200
