@@ -72,6 +72,10 @@ class Unpacker:
                 self._step(b"")
             return self._destination.finish()
 
+    def stop(self) -> None:
+        """Have what is being unpacked, in another thread, end at its next entry or piece: nobody waits for it."""
+        self._destination.stopped = True
+
     @contextlib.contextmanager
     def _telling(self) -> Generator[None, None, None]:
         """Add to every error what has been written, and where it stopped."""
@@ -308,7 +312,7 @@ def _pax_records(data: bytes) -> dict[str, str]:
         length = data[at:space] if space > at else b""
         end = at + int(length) if length.isdigit() else 0
         key, equals, value = data[space + 1 : end - 1].partition(b"=")
-        if end <= space or end > len(data) or not equals:
+        if end <= max(space, at) or end > len(data) or not equals:  # each record goes on, so there is an end
             raise BadArchive("The archive is damaged: an extended header has a record that is none.")
         if (name := os.fsdecode(key)) in _KEYS or name.startswith("GNU.sparse."):
             records[name if name in _KEYS else _SPARSE] = os.fsdecode(value)

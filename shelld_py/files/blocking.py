@@ -34,8 +34,11 @@ class Threads:
         """Start none yet."""
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "files")
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, or raise what it raises. A cancellation waits for its end."""
+    async def run(self, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+        """Return what `work` returns, or raise what it raises.
+
+        A cancellation waits for its end; `stop` is called before, for work that can be told to end early.
+        """
         thread = asyncio.get_running_loop().run_in_executor(self._pool, work)
         cancellation: asyncio.CancelledError | None = None
         while not thread.done():
@@ -43,6 +46,7 @@ class Threads:
                 await asyncio.wait([thread])
             except asyncio.CancelledError as error:
                 cancellation = error
+                stop()
         if cancellation is not None:
             thread.exception()
             raise cancellation

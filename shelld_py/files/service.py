@@ -186,10 +186,10 @@ class FileService:
                 wanted, passed_over = True, 0
                 async for data in chunks:
                     if wanted:
-                        wanted = await self._on_disk(path, functools.partial(unpacker.feed, data))
+                        wanted = await self._on_disk(path, functools.partial(unpacker.feed, data), unpacker.stop)
                     elif (passed_over := passed_over + len(data)) > _PASSED_OVER:
                         break
-                return await self._on_disk(path, unpacker.finish)
+                return await self._on_disk(path, unpacker.finish, unpacker.stop)
             finally:
                 destination.close()
 
@@ -249,9 +249,9 @@ class FileService:
             detail = f"The search took longer than {self._search_timeout:g} seconds; try a simpler pattern."
             raise SearchTooSlow(detail) from None
 
-    async def _on_disk(self, path: str, work: Callable[[], T]) -> T:
-        """Do blocking work in a thread; what the system refuses there is about `path`."""
+    async def _on_disk(self, path: str, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+        """Do blocking work in a thread, see `Threads.run`; what the system refuses there is about `path`."""
         try:
-            return await self._threads.run(work)
+            return await self._threads.run(work, stop)
         except OSError as error:
             raise meaning(error, path) from error

@@ -72,20 +72,31 @@ class Destination:
         """Those that have been unpacked."""
         self.size = 0
         self._begun = 0
+        self.stopped = False
+        """Whether nothing more is to be written. Set by another thread."""
 
     def begin(self, name: str) -> str:
         """Count an entry, and return its name, cleaned. Raises `BadArchive`, `FileTooLarge`."""
         self.entry = name
-        self._begun += 1
-        if self._limits.entries and self._begun > self._limits.entries:
-            detail = f"The archive has more than {self._limits.entries} entries (files.max_archive_entries)."
-            raise FileTooLarge(detail, limit=self._limits.entries)
+        self._count()
         if len(os.fsencode(name)) > _MOST_NAME or "\0" in name:
             self.refuse("has a name that cannot be one")
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if ".." in parts:
             self.refuse("has .. in its name, which may lead out of the directory")
         return "/".join(parts)
+
+    def _count(self) -> None:
+        """Count an entry, or a directory that is made on the way to one: a single name can have two thousand."""
+        if self.stopped:
+            raise BadArchive("Unpacking was stopped.")
+        self._begun += 1
+        if self._limits.entries and self._begun > self._limits.entries:
+            detail = (
+                f"The archive has more than {self._limits.entries} entries (files.max_archive_entries), "
+                "with the directories that are made for them."
+            )
+            raise FileTooLarge(detail, limit=self._limits.entries)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise the error for the entry at hand."""
@@ -118,6 +129,8 @@ class Destination:
     def write(self, data: bytes) -> None:
         """Append to the file. Raises `FileTooLarge`."""
         assert self._new
+        if self.stopped:
+            raise BadArchive("Unpacking was stopped.")
         self.size += len(data)
         if self._limits.size and self.size > self._limits.size:
             limit = format_size(self._limits.size)
@@ -229,27 +242,30 @@ class Destination:
 
     def _opened(self, parts: list[str]) -> int:
         """Open the directory that `parts` lead to, and make what is missing of it."""
-        there = len(parts)
-        while True:
+        with contextlib.suppress(OSError):  # it is there, most often; what else it may be the walk tells
+            return self._opener(self._top, parts)
+        current = self._opener(self._top, [])
+        for depth, part in enumerate(parts, 1):
             try:
-                current = self._opener(self._top, parts[:there])
-                break
-            except FileNotFoundError:
-                there -= 1
+                following = self._entered(current, part)
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
-                path = self._full("/".join(parts[:there]))
+                path = self._full("/".join(parts[:depth]))
                 raise NotADirectory(f"{path} is or leads through a link or a file, not a directory.") from None
-        for part in parts[there:]:
-            try:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=current)
-                following = self._opener(current, [part])
             finally:
                 os.close(current)
             current = following
         return current
+
+    def _entered(self, parent: int, name: str) -> int:
+        try:
+            return self._opener(parent, [name])
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
+                self._count()
+            return self._opener(parent, [name])
 
     def _free(self, parent: int, last: str, name: str) -> FileIdentity | None:
         """Return what `name` stands for and may be replaced; None where it is free."""

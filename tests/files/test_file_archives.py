@@ -252,6 +252,11 @@ def _zip(name: str, content: bytes, mode: int = 0, **fields: Any) -> bytes:
     return whole.getvalue()
 
 
+def _extended(records: bytes) -> bytes:
+    header = _member("x", tarfile.XHDTYPE, content=records).tobuf(tarfile.USTAR_FORMAT)
+    return header + records.ljust(512, b"\0") + _tar(_member("d"))
+
+
 _HARD, _SOFT = tarfile.LNKTYPE, tarfile.SYMTYPE
 _HOSTILE: dict[str, tuple[bytes, str]] = {
     "above": (_tar(_member("../evil")), r"has \.\. in its name"),
@@ -282,6 +287,7 @@ _HOSTILE: dict[str, tuple[bytes, str]] = {
     "device of a zip": (_zip("d", b"", stat.S_IFCHR | 0o666), "neither a file"),
     "above in a zip": (_zip("../evil", b"x"), r"has \.\. in its name"),
     "directory with content": (_zip("d/", b"x"), "directory with content"),
+    "extended header without a length": (_extended(b"there is no length=1\n"), "a record that is none"),
     "no archive": (b"this is no archive" * 100, "not a"),
     "nothing": (b"", "ends before it is whole"),
 }
@@ -395,6 +401,7 @@ def _bombs() -> Iterator[tuple[str, ArchiveFormat, bytes]]:
     yield "zip", ArchiveFormat.ZIP, _zip("big", zeros * 20)
     yield "many", ArchiveFormat.TAR, _tar(*(_member(str(number)) for number in range(60)))
     yield "many directories", ArchiveFormat.ZIP, _many_directories()
+    yield "directories on the way", ArchiveFormat.TAR, _tar(_member("d/" * 60 + "f"))
     claimed = _member("big")
     claimed.size = 1 << 50
     yield "claimed", ArchiveFormat.TAR, claimed.tobuf(tarfile.GNU_FORMAT) + bytes(300_000)
@@ -421,6 +428,29 @@ def test_bombs_stop_at_the_limit(make_desk: DeskMaker, form: ArchiveFormat, data
         tracemalloc.stop()
     assert refusal.value.extra["entries"] in (0, 50)
     assert "big" not in os.listdir(desk.root / "copy") if (desk.root / "copy").exists() else True
+
+
+def test_unpacking_ends_when_nobody_waits_for_it(make_desk: DeskMaker) -> None:
+    """After a cancellation nothing more is begun, though one piece of the archive would be hours of work."""
+    desk = make_desk(max_archive_entries=0)
+    many = gzip.compress(b"".join(_deep_member(number) for number in range(20_000)))
+    assert len(many) < 1 << 20
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(_write(desk, "copy", ArchiveFormat.TAR_GZ, many, step=1 << 20))
+        while not (desk.root / "copy" / "9").exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    desk.do(cancelled())
+    assert len(os.listdir(desk.root / "copy")) < 10_000
+    remove_tree(str(desk.root / "copy"))
+
+
+def _deep_member(number: int) -> bytes:
+    return _member(f"{number}/" + "a/" * 100 + "f").tobuf(tarfile.GNU_FORMAT)
 
 
 def test_endless_headers_are_refused(desk: Desk) -> None:
