@@ -59,7 +59,7 @@ __shelld=(@callback@ 'LINENO=0,1000000000')
 # in which it knows no reserved words, so it begins with none. The text takes the place of `:`; where it cannot be
 # loaded, `:` is evaluated, and the report says so. The bell is closed around the command: that tells the gate that the
 # command is being executed.
- \builtin enable . builtin eval exec jobs mapfile printf set test trap unset;
+ \builtin enable . : builtin eval exec jobs mapfile printf set test trap unset;
 __shelld=:;
 \builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
 \builtin eval -- "$__shelld" 249<&-;
@@ -140,8 +140,9 @@ __shelld=$?; fi
 \builtin exec -c -a "$0" @shell@ --noprofile --noediting --rcfile @restart@ -i <@boot@
 
 ### trap: a `trap` that keeps the driver's EXIT trap in front of one that the command sets
+# In POSIX mode no function can have the name of a special builtin.
 # shellcheck disable=SC2064  # it is what `trap -p` has said, and quoted
-trap() { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
+[[ -o posix ]] || trap() { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
 \builtin trap -p EXIT >|@scratch@; \builtin mapfile -d '' -t -n 1 __shelld <@scratch@;
 \builtin eval "__shelld=(${__shelld[0]-})";
 [[ ${__shelld[2]-} == @exit_action@* ]] ||

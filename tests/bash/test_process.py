@@ -50,6 +50,29 @@ def test_what_a_command_leaves_for_the_next(tmp_path: Path) -> None:
     in_bash(tmp_path, test)
 
 
+def test_sourcing_and_setting_an_exit_trap_in_posix_mode_go_unnoticed(tmp_path: Path) -> None:
+    """No function can be named `trap` there: nothing is said of one, and `$?` stays."""
+
+    async def test(shell: Driven) -> None:
+        await shell.run("set -o posix")
+        assert await shell.output("echo $?; . /dev/null; echo b") == "0\nb\n"
+        assert await shell.output("trap 'echo bye' EXIT; echo $?") == "0\n"
+        assert await shell.output("exit 3") == "bye\n"
+
+    in_bash(tmp_path, test)
+
+
+def test_a_colon_that_was_disabled_is_brought_back(tmp_path: Path) -> None:
+    """The driver ends each command with it."""
+
+    async def test(shell: Driven) -> None:
+        await shell.run("enable -n :")
+        assert await shell.output(": x; echo $?") == "0\n"
+        assert await shell.output("echo b") == "b\n"
+
+    in_bash(tmp_path, test)
+
+
 @pytest.mark.parametrize(
     ("before", "command", "environment"),
     [
