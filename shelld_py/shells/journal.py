@@ -118,6 +118,8 @@ class Journal:
 
     def append(self, record: bytes, output: bytes = b"") -> Place:
         """Append a record with its output. Raises `OSError`, and then nothing has been appended."""
+        if self._fd >= 0:
+            self._check_last()
         if self._fd < 0 or self._segments[-1].size >= _SEGMENT_SIZE:
             self._begin_segment()
         segment = self._segments[-1]
@@ -199,10 +201,19 @@ class Journal:
             os.ftruncate(self._fd, last.size)  # a frame that was cut short by a crash
             return
         self._number += 1
+        self._directory.mkdir(mode=0o700, exist_ok=True)
         segment = _Segment(f"{self._directory}/{self._number:08d}.journal")
         self._fd = os.open(segment.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
         self._segments.append(segment)
         self._sweep()
+
+    def _check_last(self) -> None:
+        """Leave the last segment where a command has removed or changed it: what is appended would not be found."""
+        segment, status = self._segments[-1], os.fstat(self._fd)
+        if not status.st_nlink or status.st_size != segment.size:
+            self._logger.warning("%s was changed by somebody else; another one follows it", segment.path)
+            segment.damaged = True
+            self.close()
 
     def _take_back(self, segment: _Segment, offset: int) -> None:
         """Cut off a frame that the disk has not taken whole; where that fails too, go on in another segment."""

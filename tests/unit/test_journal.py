@@ -135,6 +135,28 @@ def test_a_damaged_segment_is_kept(tmp_path: Path) -> None:
         assert list(found) == [b"new"]
 
 
+@pytest.mark.parametrize("fault", ["cut", "lengthened", "removed", "removed with its directory"])
+def test_what_follows_a_change_by_others_is_found(fault: str, tmp_path: Path) -> None:
+    """A command may do anything to the files: what is appended after that is read all the same."""
+    with opened(tmp_path) as (journal, _):
+        before = journal.append(b"before")
+        path = tmp_path / "journal" / segments(tmp_path)[0]
+        if fault == "cut":
+            os.truncate(path, 0)
+        elif fault == "lengthened":
+            os.truncate(path, path.stat().st_size + 5)
+        else:
+            path.unlink()
+        if fault == "removed with its directory":
+            path.parent.rmdir()
+        places = [journal.append(b"after %d" % number, b"output") for number in range(2)]
+        assert [journal.read(place).record for place in places] == [b"after 0", b"after 1"]
+        assert output(journal, places[1]) == b"output"
+        journal.forget(before)
+    with opened(tmp_path) as (_, found):
+        assert set(found) >= {b"after 0", b"after 1"}
+
+
 def test_a_disk_that_refuses(tmp_path: Path) -> None:
     """A frame that the disk takes in part is taken back; when there is room again, appending goes on."""
     with opened(tmp_path) as (journal, _):

@@ -423,6 +423,7 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
                 store.save(run)
             for directory in (*tmp_path.glob("*/*/"), tmp_path / "journal"):
                 shutil.rmtree(directory)
+            (tmp_path / "journal").write_text("no directory can be made here")
             run.finish(DONE)
             await store.seal(run)
             store.release(run)
