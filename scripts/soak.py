@@ -110,7 +110,7 @@ def steps(random_source: random.Random) -> Iterator[tuple[str, dict[str, object]
             (f"head -c {size} /dev/zero | tr '\\0' x", {}, _gives(b"x" * size, 0)),
             (f"cat <<'EOF'\n{text}\nEOF", {}, _gives(f"{text}\n".encode(), 0)),
             ("echo a; fi", {}, _fails_to_parse),
-            (f"exit {code}", {}, _gives(b"exit\n", code)),
+            (f"exit {code}", {}, _gives(b"", code)),
             ("set -e; false; echo no", {}, _gives(b"", 1)),
             ("cd /tmp; pwd; cd - >/dev/null", {}, _gives(b"/tmp\n", 0)),
             ("sleep 0.01 & wait; true", {}, _succeeds),
