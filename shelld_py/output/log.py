@@ -279,6 +279,8 @@ class OutputLog:
             if offset < piece.end:
                 start = max(offset, piece.start)
                 data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
+                if not data and limit > 0:  # its file is gone or cut, as after a DELETE: a reader must get on
+                    return Chunk(piece.end, b"", piece.end - offset)
                 return Chunk(start, data, start - offset)
         end = max(offset, self.size)
         return Chunk(end, b"", end - offset)

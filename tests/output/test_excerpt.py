@@ -200,3 +200,22 @@ def test_a_cut_of_another_size_keeps_the_proportion(
     """Beginning and end share what there is; the settings' own are taken as they are where they fit."""
     output = OutputSettings(max_size=100_000, begin_size=begin, end_size=end)
     assert OutputChoice.of(TEXT, maximum, output) == OutputChoice(TEXT, *expected)
+
+
+def test_a_log_whose_file_is_gone_is_counted_to_its_end(tmp_path: Path) -> None:
+    """A run is deleted while its output is counted in a thread: the count gets on, by bytes, and ends."""
+    log = OutputLog(f"{tmp_path}/log", 1 << 20).create()
+    log.append(b"\x1b[31mred\r" * 10_000)
+    counter = SizeCounter(log)
+    counter.note(memoryview(b"\x1b[31mred\r"))
+    (tmp_path / "log").unlink()
+    counter.finish()
+
+    async def measured() -> int:
+        await asyncio.wait_for(counter.measure(), 60)
+        return counter.size
+
+    assert asyncio.run(measured()) == log.size
+    log.close()
+    chunk = log.read(0, 100)
+    assert (chunk.data, chunk.start, chunk.dropped) == (b"", log.size, log.size)
