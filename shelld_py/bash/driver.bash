@@ -59,12 +59,13 @@ __shelld=(@callback@ 'LINENO=0,1000000000')
 # in which it knows no reserved words, so it begins with none. The text takes the place of `:`; where it cannot be
 # loaded, `:` is evaluated, and the report says so. The bell is closed around the command: that tells the gate that the
 # command is being executed.
- \builtin enable . : builtin eval exec jobs mapfile printf set test trap unset;
+ \builtin enable . builtin eval exec jobs mapfile printf set test trap unset;
 __shelld=:;
 \builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
 \builtin eval -- "$__shelld" 249<&-;
 @report_ran@;
 \builtin test "$__shelld" || \builtin . @leave@;
+\builtin enable :;
 \builtin :
 
 ### summary: what is said first, for `$?`
