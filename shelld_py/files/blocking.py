@@ -11,6 +11,7 @@ and the pools of the standard library import the caller's main module again. Kno
 
 import asyncio
 import contextlib
+import os
 import pickle
 import sys
 from asyncio.subprocess import PIPE
@@ -89,7 +90,7 @@ async def call_in_process(work: Callable[[], T]) -> T:
     """
     process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
     try:
-        answer, _ = await process.communicate(pickle.dumps(work))
+        answer, _ = await process.communicate(pickle.dumps((os.getpid(), work)))
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -106,7 +107,9 @@ async def call_in_process(work: Callable[[], T]) -> T:
 def serve() -> None:
     """Do the call that is on standard input, and write its outcome to standard output: the process's side."""
     die_with_parent()
-    work = pickle.load(sys.stdin.buffer)
+    caller, work = pickle.load(sys.stdin.buffer)
+    if os.getppid() != caller:  # it died while we started, before it could take us with it
+        return
     outcome: tuple[object, Exception | None]
     try:
         outcome = (work(), None)
