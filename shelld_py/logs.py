@@ -21,6 +21,8 @@ def _one_line(message: str) -> str:
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request = f" [{record.request_id}]" if hasattr(record, "request_id") else ""
+        if hasattr(record, "traceparent"):
+            request += f" [{record.traceparent}]"
         line = f"{utc_timestamp(record.created)} {record.levelname.lower()}{request} {_one_line(record.getMessage())}"
         return line + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
@@ -34,6 +36,8 @@ class _JsonFormatter(logging.Formatter):
         }
         if hasattr(record, "request_id"):
             fields["request_id"] = record.request_id
+        if hasattr(record, "traceparent"):
+            fields["traceparent"] = record.traceparent
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields)

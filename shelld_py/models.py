@@ -339,6 +339,12 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["ok"] = "ok"
 
 
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon takes requests."""
+
+    status: Literal["ready"] = "ready"
+
+
 class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of input that a run has accepted in all: they will be typed.
 

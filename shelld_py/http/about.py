@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import PlainTextResponse, Response
 
+from shelld_py.errors import ShuttingDown
 from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, header
 from shelld_py.metadata import Metadata
-from shelld_py.models import Health, ShutdownAnswer
+from shelld_py.models import Health, Readiness, ShutdownAnswer
 from shelld_py.version import __version__
 
 _NAME: Final = "shelld-py"
@@ -21,6 +22,7 @@ _DOCUMENTS: Final = {
     "/openapi.json": "the API for programs",
     "/llms.txt": "the API for models",
     "/health": "whether the daemon lives",
+    "/ready": "whether it takes requests",
 }
 HTML: Final = "text/html"
 
@@ -50,6 +52,11 @@ class ShutdownQuery(Query, frozen=True, kw_only=True):
 
 async def _health(_: Call[None, None]) -> Health:
     return Health()
+
+
+async def _ready(call: Call[None, None]) -> Readiness:
+    call.services.check_open()
+    return Readiness()
 
 
 async def _metadata(call: Call[Query, None]) -> Metadata:
@@ -150,6 +157,20 @@ ENDPOINTS: Final = (
         description="For probes: it locks nothing, and is no activity.",
         answers=ok("It does.", Health, text=Literal["ok"]),
         text=attrgetter("status"),
+        public=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/ready",
+        name="get_readiness",
+        tag=Tag.DAEMON,
+        default=Form.TEXT,
+        handler=_ready,
+        summary="Whether the daemon takes requests; touches nothing",
+        description="For probes: refused while the daemon shuts down, or is made new for the next client.",
+        answers=ok("It does.", Readiness, text=Literal["ready"]),
+        text=attrgetter("status"),
+        errors=(ShuttingDown,),
         public=True,
     ),
     Endpoint(

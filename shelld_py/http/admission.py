@@ -124,9 +124,13 @@ class Admission:
 
     def begin(self) -> None:
         """Count something that a client has asked for, for the idle timer. Raises `ShuttingDown`."""
+        self.check_open()
+        self._idle.begin()
+
+    def check_open(self) -> None:
+        """Raise `ShuttingDown` where nobody is let in any more."""
         if self._closed:
             raise ShuttingDown(self._closed)
-        self._idle.begin()
 
     def end(self) -> None:
         """What was counted by `begin` is over."""
@@ -139,8 +143,7 @@ class Admission:
     @contextmanager
     def closed(self, reason: str) -> Iterator[None]:
         """Let nobody in for as long as this lasts. Raises `ShuttingDown` where nobody is let in already."""
-        if self._closed:
-            raise ShuttingDown(self._closed)
+        self.check_open()
         self._closed = reason
         try:
             yield

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -87,10 +88,12 @@ async def run_response(
     as_text: bool,
     directory: str | None = None,
     for_input: bool = True,
+    timing: tuple[float, float, float] | None = None,
 ) -> Response:
     """Return the answer for a run as it stands, which `result` tells: 200 when it has ended, else 202.
 
-    `for_input` is whether waiting for input was to end the wait; if not, the timeout has.
+    `for_input` is whether waiting for input was to end the wait; if not, the timeout has. `timing` tells when the
+    request came, when bash had the command, and when the wait was over, in seconds of `time.perf_counter`.
     """
     running = result.status is RunStatus.RUNNING
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
@@ -101,6 +104,8 @@ async def run_response(
     if choice.maximum == 0 and max(sizes) > LARGE:
         return _streamed(result, run.log, choice.form, status, headers, notice=notice if as_text else None)
     result = await with_output(result, run.log, choice, _where)
+    if timing:
+        headers["Server-Timing"] = _server_timing(*timing, time.perf_counter())
     if not as_text:
         return json_response(result, status, headers)
     text = (result.stdout or "") + (result.stderr or "")
@@ -113,6 +118,12 @@ async def run_response(
         {**headers, **_run_headers(result, directory)},
         text_type(choice.form),
     )
+
+
+def _server_timing(came: float, begun: float, waited: float, rendered: float) -> str:
+    """Return the header of https://www.w3.org/TR/server-timing/, in milliseconds."""
+    queue, bash, render = 1000 * (begun - came), 1000 * (waited - begun), 1000 * (rendered - waited)
+    return f"queue;dur={queue:.3f}, bash;dur={bash:.3f}, render;dur={render:.3f}"
 
 
 def text_type(form: OutputFormat) -> str:

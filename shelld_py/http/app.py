@@ -32,7 +32,7 @@ from shelld_py.http.endpoint import Services, unknown_path
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
-from shelld_py.http.requests import Form, header_fields, requested_form
+from shelld_py.http.requests import Form, header_fields, parent_of_trace, requested_form
 from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
@@ -51,6 +51,8 @@ ENDPOINTS: Final = (
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)
 """The paths that answer, and fail, in plain text unless JSON is asked for."""
+PROBES: Final = ("/health", "/ready")
+"""The paths that are answered whatever host they are asked by: the probes of an orchestrator know an address."""
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 
 
@@ -123,7 +125,9 @@ class Application:
             continues=self._continues,
             unlimited=frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited),
         )
-        services = Services(computer, self._repeats, idle, self._recycle, shut_down, ENDPOINTS)
+        services = Services(
+            computer, self._repeats, idle, self._recycle, shut_down, self.admission.check_open, ENDPOINTS
+        )
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
         self.routes = [
@@ -154,8 +158,9 @@ class Application:
             await self._socket_events.aclose()
 
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
+        started = scope["started"] = time.perf_counter()
         fields = header_fields(scope)
+        trace = b"traceparent" in fields and parent_of_trace(scope)
         given = fields.get(b"x-request-id")
         request_id = given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(8).encode()
         status = 0
@@ -173,7 +178,7 @@ class Application:
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
             if scope["path"] in PUBLIC_PATHS and scope["method"] in ("GET", "HEAD"):
-                if scope["path"] != "/health":
+                if scope["path"] not in PROBES:
                     self.admission.check_site(scope)
                 await app(scope, receive, send_with_id)
             else:
@@ -202,7 +207,10 @@ class Application:
             if self._logger.isEnabledFor(logging.INFO):
                 milliseconds = 1000 * (time.perf_counter() - started)
                 what = (scope["method"], quote(scope["path"]), status, milliseconds)
-                self._logger.info("%s %s %d %.1f ms", *what, extra={"request_id": request_id.decode()})
+                extra = {"request_id": request_id.decode()}
+                if trace:
+                    extra["traceparent"] = trace
+                self._logger.info("%s %s %d %.1f ms", *what, extra=extra)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket, which is open for Socket.IO alone, if its handshake is let in.

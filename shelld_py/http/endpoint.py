@@ -86,13 +86,17 @@ class Success:
 
 @dataclass
 class Services:
-    """What handlers work on. `recycle` makes all new for the next client, `shut_down` ends the daemon."""
+    """What handlers work on. `recycle` makes all new for the next client, `shut_down` ends the daemon.
+
+    `check_open` raises `ShuttingDown` where no request is let in any more.
+    """
 
     computer: Computer
     repeats: Repeats
     idle: IdleTimer
     recycle: Callable[[], Awaitable[None]]
     shut_down: Callable[[], None]
+    check_open: Callable[[], None]
     endpoints: "tuple[Endpoint, ...]"
 
     @cached_property

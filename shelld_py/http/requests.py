@@ -26,6 +26,9 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _Model = TypeVar("_Model", bound=Request)
 _Query = TypeVar("_Query", bound="Query")
 _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
+_TRACE: Final = re.compile(
+    rb"(?P<version>[0-9a-f]{2})(?P<parent>-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(?P<more>-.*)?"
+)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 LARGEST: Final = 10**18 - 1
 """The largest number of a query string or a header: it has 18 digits."""
@@ -97,6 +100,17 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header called `name` (lower case), or None."""
     fields: dict[bytes, bytes] = scope.get("fields") or header_fields(scope)
     return fields.get(name)
+
+
+def parent_of_trace(scope: Scope) -> str | None:
+    """Return the `traceparent` of a request in the form of version 00, where it has a valid one (W3C Trace Context).
+
+    Of a later version what follows is not known, and is left out as the specification says.
+    """
+    found = _TRACE.fullmatch(header(scope, b"traceparent") or b"")
+    if not found or found["version"] == b"ff" or (found["version"] == b"00" and found["more"]):
+        return None
+    return f"00{found['parent'].decode()}"
 
 
 def requested_form(scope: Scope, default: Form) -> Form:

@@ -1,6 +1,7 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID, and one for a single command."""
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from operator import attrgetter
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
@@ -16,7 +18,7 @@ from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
-from shelld_py.http.requests import Form, Query, RunQuery, duration_field, run_request
+from shelld_py.http.requests import Form, Query, RunQuery, duration_field, header, parent_of_trace, run_request
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import (
@@ -87,6 +89,7 @@ async def _answer_run(
                 started.enter_context(shell.echo())
             run = await _start_or_join(call, session_id or "exec", submit, streams, key)
             echo = started.pop_all()
+    submitted = time.perf_counter()
 
     async def last_result() -> RunResult:
         await run.measure()
@@ -110,7 +113,11 @@ async def _answer_run(
             computer.store.publish(run)
         await run.measure()
         directory = run.working_directory
-    return await run_response(run, run.result(), choice, as_text=as_text, directory=directory, for_input=for_input)
+    timing = (call.request.scope["started"], submitted, time.perf_counter())
+    result = run.result()
+    return await run_response(
+        run, result, choice, as_text=as_text, directory=directory, for_input=for_input, timing=timing
+    )
 
 
 async def _start_or_join(
@@ -133,6 +140,9 @@ async def _start_or_join(
     if run is None and done_before:
         raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
     if run is None:
+        if header(call.request.scope, b"traceparent") and (trace := parent_of_trace(call.request.scope)):
+            # Not a part of what makes two requests the same: each repeat is a span of its own.
+            command = replace(command, environment={"TRACEPARENT": trace, **command.environment})
         try:
             run = started = await submit(command, wanted.run_id)
             started.request_fingerprint = identity
@@ -228,13 +238,17 @@ _RUN_HEADERS: Final = (
     Header(name="X-Original-Size", meaning="Characters of the whole output.", type=_Count),
     Header(name="X-Truncated", meaning="Whether the output was cut.", type=bool),
     Header(name="X-Awaiting-Input", meaning="Whether it is seen waiting for terminal input.", type=bool),
+    Header(name="Server-Timing", meaning="Milliseconds until bash had it, that it was waited for, and of rendering."),
 )
 _SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
 _START_REFUSED: Final = (errors.ShellStartFailed, errors.TooFewDescriptors)
 _RUN_REFUSED: Final = (errors.JsonWithoutContentType, errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
-    "headers": (Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),),
+    "headers": (
+        Header(name="X-Command-Timeout", meaning="Stands in for `timeout`.", type=_Timeout),
+        Header(name="traceparent", meaning="W3C Trace Context: for the log, and the command's `TRACEPARENT`."),
+    ),
     "body": Body(
         model=RunRequest,
         raw="The command, whatever the Content-Type.",

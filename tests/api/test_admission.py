@@ -194,6 +194,7 @@ def test_only_names_of_its_own_machine_reach_a_daemon_on_loopback(start_daemon: 
         assert asked(daemon, path, Host="evil.example") == (403, "host_not_allowed")
         assert asked(daemon, path, Origin="http://evil.example") == (403, "origin_not_allowed")
     assert asked(daemon, "/health", Host="evil.example", Origin="http://evil.example")[0] == 200
+    assert asked(daemon, "/ready", Host="10.0.0.7:8080")[0] == 200
     assert daemon.ask("GET", "/status", key="first").status == 200
     for host, answered in HOSTS.items():
         assert (asked(daemon, "/status", Host=host)[0] == 403) is not answered, host

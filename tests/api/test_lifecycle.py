@@ -88,10 +88,13 @@ def test_shutdown_is_in_time(start_daemon) -> None:
 
 
 def test_requests_during_the_shutdown(start_daemon) -> None:
-    """While the daemon ends, new requests are 503, and /health still answers."""
+    """While the daemon ends, new requests are 503, so is /ready without a key, and /health still answers."""
     daemon = start_daemon(hooks__on_shutdown="read -r _ <gate")
     gate = Gate(daemon.log.parent / "work" / "gate")
+    assert daemon.ask("GET", "/ready").body == b"ready"
     daemon.client.post("/shutdown")
+    assert daemon.ask("GET", "/ready").status == 503
+    assert daemon.ask("GET", "/health").status == 200
     answer = daemon.ask("GET", "/status", key=KEY, headers={"Accept": "application/json"})
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert b'"shutting_down"' in answer.body

@@ -105,7 +105,7 @@ def _whole(description: dict[str, Any], schema: Any) -> list[Any]:
 
 def test_only_what_needs_no_key_says_so(description: dict[str, Any]) -> None:
     public = {path for path, item in description["paths"].items() if item.get("get", {}).get("security") == []}
-    assert public == {"/", "/docs", "/health", "/llms.txt", "/openapi.json"}
+    assert public == {"/", "/docs", "/health", "/llms.txt", "/openapi.json", "/ready"}
     assert description["security"] == [{"ShellKey": []}, {"Bearer": []}]
 
 
@@ -163,6 +163,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "GET", "/", {"headers": {"Accept": "text/html"}}, 200
         yield "GET", "/docs", {"headers": form}, 200
         yield "GET", "/llms.txt", {"headers": form}, 200
+        yield "GET", "/ready", {"headers": form}, 200
         yield "GET", "/status", {"headers": form}, 200
         yield "POST", "/startup", {"headers": form}, 409
         yield "POST", "/resize", {"headers": form, "json": {"rows": 40, "cols": 100}}, 200
