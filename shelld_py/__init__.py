@@ -1,7 +1,8 @@
 """shelld-py: the daemon that gives an LLM agent its computer.
 
 What programs import is here, and is loaded when it is first asked for, so that `import shelld_py` costs nothing:
-`Client` and `AsyncClient` speak to a daemon, `ShelldError` is the base of all that they raise.
+`Client` and `AsyncClient` speak to a daemon; `Shell` and `Files` do without one. `ShelldError` is the base of all that
+they raise.
 """
 
 from importlib import import_module
@@ -12,10 +13,17 @@ from shelld_py.version import __version__
 if TYPE_CHECKING:
     from shelld_py.client import AsyncClient, Client
     from shelld_py.errors import ShelldError
+    from shelld_py.library import Files, Shell
 
-__all__ = ["AsyncClient", "Client", "ShelldError", "__version__"]
+__all__ = ["AsyncClient", "Client", "Files", "Shell", "ShelldError", "__version__"]
 
-_HOMES = {"AsyncClient": "shelld_py.client", "Client": "shelld_py.client", "ShelldError": "shelld_py.errors"}
+_HOMES = {
+    "AsyncClient": "shelld_py.client",
+    "Client": "shelld_py.client",
+    "Files": "shelld_py.library",
+    "Shell": "shelld_py.library",
+    "ShelldError": "shelld_py.errors",
+}
 
 
 def __getattr__(name: str) -> Any:

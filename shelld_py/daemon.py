@@ -42,7 +42,7 @@ from shelld_py.linux import oom
 from shelld_py.linux.descriptors import raise_limit
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
-from shelld_py.linux.syscalls import become_subreaper
+from shelld_py.linux.syscalls import be_subreaper
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 from shelld_py.shells.data_directory import claim
@@ -136,7 +136,7 @@ class Daemon:
         except BaseException:
             self._remove_temporary()
             raise
-        become_subreaper()
+        be_subreaper()
         oom.lower(self._oom_score_adj)
         self._computer.kernel_limits.take()
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.

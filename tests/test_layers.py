@@ -9,7 +9,7 @@ import shelld_py
 PACKAGE = Path(shelld_py.__file__).parent
 ORDER = ("foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "http", "daemon")
 COMPUTER = {"computer", "hooks", "idle", "metadata"}
-DAEMON = {"daemon", "cli", "__init__", "__main__"}
+DAEMON = {"daemon", "cli", "library", "__init__", "__main__"}
 APART = {"files": {"output", "bash", "shells"}, "client": set(ORDER) - {"foundation", "files"}}
 
 

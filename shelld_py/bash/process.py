@@ -304,6 +304,7 @@ class Bash:
         if not self.pid:
             return
         signalled = self.kill_all()
+        self._reaper.know(signalled)
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(contextlib.suppress(TimeoutError))
             await stack.enter_async_context(asyncio.timeout(_END_TIMEOUT))

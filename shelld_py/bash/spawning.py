@@ -15,7 +15,7 @@ from ptyprocess import PtyProcess
 from shelld_py.errors import ShellStartFailed
 from shelld_py.linux import oom, processes
 from shelld_py.linux.cgroups import ShellCgroup
-from shelld_py.linux.syscalls import become_subreaper, die_with_parent
+from shelld_py.linux.syscalls import be_subreaper, die_with_parent
 from shelld_py.linux.terminal import set_baseline_modes
 
 
@@ -79,7 +79,7 @@ def spawn(
         die_with_parent()
         if os.getppid() != daemon:
             os._exit(1)
-        become_subreaper()
+        be_subreaper()
         processes.default_signals()
         confinement.enter()
         set_baseline_modes(0)

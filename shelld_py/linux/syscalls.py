@@ -1,4 +1,4 @@
-"""System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), pidfd_getfd(2), two uses of prctl(2).
+"""System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), pidfd_getfd(2), uses of prctl(2).
 
 Every use of ctypes is here. Raw calls with the errors of `os`: an `OSError` with the kernel's errno. Knows nothing of
 what they are used for, and has no opinion on which paths are good.
@@ -25,6 +25,7 @@ _SYS_PIDFD_GETFD = 438
 _RENAME_NOREPLACE = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 _ANYWHERE = -100
 """AT_FDCWD: the directory argument is not looked at, for the path is absolute."""
 
@@ -80,9 +81,16 @@ def die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def become_subreaper() -> None:
-    """Make this process the parent of descendants that lose theirs, also through execve(2) (prctl(2))."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def be_subreaper(*, yes: bool = True) -> None:
+    """Make this process the parent of descendants that lose theirs, also through execve(2), or no more (prctl(2))."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
+
+
+def is_subreaper() -> bool:
+    """Return whether it is."""
+    answer = ctypes.c_int()
+    _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
 
 
 def copied_descriptor(pidfd: int, number: int) -> int | None:

@@ -9,7 +9,7 @@ import shelld_py
 
 
 def test_the_package_exports_what_it_says() -> None:
-    assert set(shelld_py.__all__) == {"AsyncClient", "Client", "ShelldError", "__version__"}
+    assert set(shelld_py.__all__) == {"AsyncClient", "Client", "Files", "Shell", "ShelldError", "__version__"}
     for name in shelld_py.__all__:
         assert getattr(shelld_py, name) is not None
         assert name in dir(shelld_py)

@@ -12,7 +12,7 @@ import pytest
 
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
-from shelld_py.linux.syscalls import become_subreaper
+from shelld_py.linux.syscalls import be_subreaper
 from tests.daemons import wait_for
 
 PROGRAM = "sleep"
@@ -21,7 +21,7 @@ PROGRAM = "sleep"
 @contextmanager
 def shell(script: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run `script` in a bash that adopts the orphans of what it starts; kill all of it in the end."""
-    process = subprocess.Popen(["bash", "-c", script], preexec_fn=become_subreaper, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(["bash", "-c", script], preexec_fn=be_subreaper, stdin=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -169,7 +169,7 @@ while time.monotonic() < end:
 def test_a_fork_storm_is_ended(width: int, branch: bool, pause: float) -> None:
     """Processes that fork and exit as fast as they can, so that no pid stays, are all caught."""
     script = STORM.format(width=width, branch=branch, pause=pause)
-    process = subprocess.Popen([sys.executable, "-SEc", script], preexec_fn=become_subreaper, stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-SEc", script], preexec_fn=be_subreaper, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         process.stdout.readline()
