@@ -4,8 +4,10 @@ They are sent while bash stands still, and only if it executes the command then:
 driver would unwind it in the middle of a report, or fall into the next command. It knows nothing of the
 driver's text or of runs; whether a command is under way it asks the protocol.
 
-Two kinds of process lose a signal that a person at a terminal would have to send again:
+Three kinds of process lose a signal that a person at a terminal would have to send again:
 
+- bash itself, before it has forked the program that is meant. SIGINT ends the command there, too; but bash ignores
+  SIGTERM, SIGQUIT and SIGTSTP, and others would end it rather than the program.
 - A child that bash has just forked still has bash's handlers. They note the signal, and then the child becomes
   a program that knows nothing of it.
 - A process that is ending takes no signals any more. bash sees it end as usual, and goes on with the command.
@@ -41,7 +43,10 @@ _REPEAT_TIMEOUT: Final = 2.0
 _COMMAND_TIMEOUT: Final = 5.0
 _SETTLING: Final = 0.005
 """Children of bash that are still bash after so many seconds are subshells rather than programs to be."""
-_INTERRUPTED: Final = 128 + signal.SIGINT
+_SIGNALLED: Final = 128
+_OWN_WORK: Final = 0.02
+"""CPU seconds for which bash executes a command without a program before it is what a signal is meant for: parsing a
+command and forking takes a tenth of it."""
 _END_LOOKS: Final = 500
 _END_PAUSE: Final = 0.0005
 """Together a quarter of a second: what a process with much memory needs to end."""
@@ -85,21 +90,11 @@ class Gate:
 
     async def interrupt(self) -> bool:
         """Send SIGINT to the foreground process group; return whether that was done before the command was over."""
-        return await self._interrupt_by(partial(self._terminal.signal_foreground, signal.SIGINT))
+        return await self.signal(signal.SIGINT)
 
     async def signal(self, number: int) -> bool:
         """Send a signal to the foreground process group; return whether it was there, and the command not over."""
-        if number == signal.SIGINT:
-            return await self.interrupt()
-        command = await self._command_under_way()
-        late = _now() + _START_TIMEOUT
-        tries = _Tries()
-        while self._goes_on(command):
-            async with self._held_in(command) as in_command:
-                if in_command or number == signal.SIGKILL or _now() > late:
-                    return self._terminal.signal_foreground(number)
-            await tries.pause()
-        return False
+        return await self._send(number, partial(self._terminal.signal_foreground, number))
 
     def type(self, data: bytes) -> None:
         """Write `data` to the terminal as if it were typed, with keys that send a signal at the right moment."""
@@ -156,31 +151,38 @@ class Gate:
             executes = self._executes()
             yield executes and self._goes_on(command)
 
-    async def _interrupt_by(self, act: Callable[[], bool]) -> bool:
-        """Interrupt the command by `act`, when there is somebody to hear it; return what `act` does.
+    async def _send(self, number: int, act: Callable[[], bool]) -> bool:
+        """Signal the command by `act`, when there is somebody to take it; return what `act` does.
 
-        That is whether it has interrupted. Who may be about to become a program is waited for, and whoever has
-        lost the interrupt all the same gets it again.
+        That is whether it has sent the signal. Who may be about to become a program is waited for, and whoever has
+        lost the signal all the same gets it again.
         """
-        terminal = self._terminal
+        terminal, shell = self._terminal, self._bash.pid
         command = await self._command_under_way()
         settled = _now()
         late = settled + _HEARING_TIMEOUT
         undecided: frozenset[int] = frozenset()
-        tries = _Tries()
+        tries, work = _Tries(), _OwnWork(shell)
         while self._goes_on(command) and tries.left:
+            work.look()
             async with self._held_in(command) as in_command:
-                if in_command:
-                    hearers = Hearers(self._bash.pid, terminal.foreground_group())
+                group = terminal.foreground_group()
+                # A command can use the bell's number for itself. Where a program has the terminal, it is no driver.
+                if in_command or (_now() > late and group not in (0, shell)):
+                    hearers = Hearers(shell, group, number)
                     if hearers.undecided != undecided:
                         undecided, settled = hearers.undecided, _now() + _SETTLING
                     quiet = hearers.hears and (not undecided or (_now() >= settled and not hearers.settling))
+                    if hearers.only_shell and number != signal.SIGINT:
+                        quiet = quiet and work.is_long
                     if quiet or _now() > late:
                         if not act():
                             return False
                         if _now() > late or not await hearers.has_lost():
                             break
-                        act = partial(terminal.signal_foreground, signal.SIGINT)
+                        act = partial(terminal.signal_foreground, number)
+                else:
+                    work = _OwnWork(shell)
             await tries.pause()
         else:
             return False
@@ -188,19 +190,19 @@ class Gate:
         return True
 
     async def _repeat(self, hearers: "Hearers", command: int) -> None:
-        """Interrupt those once more who were bash when they were interrupted, and then become programs."""
+        """Signal those once more who were bash when they were signalled, and then become programs."""
         settled, deadline = _now() + _START_TIMEOUT, _now() + _REPEAT_TIMEOUT
         while hearers.undecided and self._goes_on(command) and _now() < deadline:
             if _now() > settled and not hearers.settling:
                 return
             await asyncio.sleep(_SHORTEST_PAUSE)
-            hearers.repeat(signal.SIGINT)
+            hearers.repeat()
 
     async def _type_keys(self) -> None:
         """Type what was held back as it may interrupt, and what came after it."""
         try:
             while self._keys and self._protocol.under_way:
-                await self._interrupt_by(self._type_now)
+                await self._send(signal.SIGINT, self._type_now)
         finally:
             self._typing = None
 
@@ -233,16 +235,43 @@ class _Tries:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
 
+class _OwnWork:
+    """Whether bash executes a command by itself, rather than being about to start a program for it.
+
+    Either it has computed for a while, or it has slept for a while: in `read` or `wait`, say. What a bash does that
+    does not get to run says nothing.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._had_run = processes.run_time(pid)
+        self._asleep_since: float | None = None
+
+    def look(self) -> None:
+        """Look at it once. It must not be stopped."""
+        stat = processes.process_stat(self._pid)
+        if stat is None or stat.state != "S":
+            self._asleep_since = None
+        elif self._asleep_since is None:
+            self._asleep_since = _now()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether that has been seen for long enough."""
+        asleep = self._asleep_since is not None and _now() - self._asleep_since > _START_TIMEOUT
+        return asleep or processes.run_time(self._pid) - self._had_run > _OWN_WORK
+
+
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
 class Hearers:
-    """Who in the foreground process group would hear an interrupt at this moment, and who would lose it."""
+    """Who in the foreground process group would take a signal at this moment, and who would lose it."""
 
-    def __init__(self, shell: int, group: int) -> None:
+    def __init__(self, shell: int, group: int, number: int) -> None:
         """Look at it. The shell must be stopped, so that it starts nothing meanwhile."""
-        self._shell, self._group = shell, group
+        self._shell, self._group, self._number = shell, group, number
         self._program = processes.executable(shell)
         below = [stat for stat in processes.descendants(shell) if not stat.ending]
         self._members = [stat for stat in below if stat.group == group]
@@ -253,23 +282,29 @@ class Hearers:
             if processes.executable(stat.pid) == self._program
         ]
         itself = processes.process_stat(shell)
+        # bash blocks SIGINT while it forks, whatever the signal is that is to be sent.
         blocked = itself is not None and itself.blocks(signal.SIGINT)
         forks = any(stat.blocks(signal.SIGINT) or (blocked and stat.group != shell) for stat in self._undecided)
         self.hears = not forks and (bool(self._members) or (group == shell and not blocked))
-        """Whether anybody is there who takes an interrupt: neither a shell that forks nor its child does.
+        """Whether anybody is there who takes a signal: neither a shell that forks nor its child does.
 
         A shell that reads what a command substitution writes blocks it as well, but the child is of its group then.
         """
 
-    async def has_lost(self) -> bool:
-        """Return whether all had begun to end when they were interrupted a moment ago. The shell is still stopped.
+    @property
+    def only_shell(self) -> bool:
+        """Whether nobody but the shell itself is there."""
+        return not self._members and self._group == self._shell
 
-        Who dies of the interrupt has not lost it.
+    async def has_lost(self) -> bool:
+        """Return whether all had begun to end when they were signalled a moment ago. The shell is still stopped.
+
+        Who dies of the signal has not lost it.
         """
         if self._group == self._shell:
             return False
         for stat in self._members:
-            if not await _ended_without_interrupt(stat):
+            if not await _ended_without(self._number, stat):
                 return False
         return True
 
@@ -283,14 +318,14 @@ class Hearers:
         """Whether one of these has hardly got to run yet, so that nothing can be said of it."""
         return any(_hardly_ran(stat) for stat in self._undecided)
 
-    def repeat(self, number: int) -> None:
+    def repeat(self) -> None:
         """Signal once more those that were bash when they were looked at, and are programs now."""
         for stat in list(self._undecided):
             program = processes.executable(stat.pid)
             if program != self._program:
                 self._undecided.remove(stat)
                 if program and stat.group == self._group:
-                    processes.send_signal(stat, number)
+                    processes.send_signal(stat, self._number)
 
 
 def _hardly_ran(stat: processes.ProcessStat) -> bool:
@@ -298,7 +333,8 @@ def _hardly_ran(stat: processes.ProcessStat) -> bool:
     return now is not None and now.state in "RD" and processes.run_time(stat.pid) < _SETTLING
 
 
-async def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
+async def _ended_without(number: int, stat: processes.ProcessStat) -> bool:
+    """Return whether a process has ended by itself, rather than of the signal."""
     for _ in range(_END_LOOKS):
         now = processes.process_stat(stat.pid)
         if now is None:
@@ -308,8 +344,8 @@ async def _ended_without_interrupt(stat: processes.ProcessStat) -> bool:
         if not now.alive:
             status = now.wait_status
             return (
-                not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT)
-                and os.waitstatus_to_exitcode(status) != _INTERRUPTED
+                not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == number)
+                and os.waitstatus_to_exitcode(status) != _SIGNALLED + number
             )
         await asyncio.sleep(_END_PAUSE)
     return True
