@@ -103,6 +103,7 @@ class Computer:
             oom_score_adj=None if surroundings.oom_score_adj is None else oom.raised(surroundings.oom_score_adj),
             make_cgroup=self.kernel_limits.make_cgroup,
             kill_counter=self._kill_counter,
+            memory_limit=oom.MemoryLimit(),
             store=self.store,
             reaper=self.reaper,
             logger=logger,

@@ -267,6 +267,7 @@ class LimitSettings:
     check_interval: float = _setting(_positive_duration, "2s")
     cgroups: CgroupUse = _setting(_one_of(CgroupUse), "auto")
     max_sessions: int = _setting(_integer(0), 16)
+    message: str = _setting(_text, "")
 
 
 _TEXT_EXTENSIONS = (

@@ -231,6 +231,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     error: str | None
+    warnings: tuple[str, ...] = ()
     stdout: str | None
     stderr: str | None
     streams: Streams

@@ -68,6 +68,34 @@ def cgroup(*names: str, delegated: bool = True) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def limited_memory(size: int) -> Iterator[None]:
+    """Have processes that are started meanwhile begin in a cgroup with so many bytes, of version 2 or 1."""
+    if "memory" in controllers():
+        with cgroup("memory") as made:
+            (made / "memory.max").write_text(str(size))
+            with inside(made):
+                yield
+        return
+    place = cgroup_paths.version_1("memory")
+    if place is None or not os.access(place.directory / "cgroup.procs", os.W_OK):
+        pytest.skip("cgroups that limit memory cannot be made here")
+    made = place.directory / f"test-{secrets.token_hex(4)}"
+    made.mkdir()
+    try:
+        (made / "memory.limit_in_bytes").write_text(str(size))
+        (made / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            yield
+        finally:
+            (place.directory / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        deadline = time.monotonic() + 5
+        while made.exists() and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                made.rmdir()
+
+
+@contextlib.contextmanager
 def inside(directory: Path) -> Iterator[None]:
     """Have processes that are started meanwhile begin in a cgroup."""
     before = hierarchy()

@@ -22,7 +22,7 @@ QUICK = {"limits__check_interval": "100ms", "timeout__kill": "300ms"}
 ALLOCATE = "python3 -c 'import time; x = b\"x\" * ({} << 20); time.sleep({})'"
 CAP_SYS_RESOURCE = 24
 WAYS = ["sampled", "cgroups"]
-LIMITS = {"limits__memory_mb": "100", "limits__processes": "30"}
+LIMITS = {"limits__memory_mb": "100", "limits__processes": "30", "limits__message": "Take less."}
 
 
 def prepared(way: str, *controllers: str) -> dict[str, str]:
@@ -79,6 +79,7 @@ def test_memory(limited: RunningDaemon) -> None:
     """What takes more memory than allowed is killed; the figures are in the error and in `usage`."""
     result = limited.run(ALLOCATE.format(200, 4721), timeout=300)
     check_broken(limited, result, "oom" if held(limited) else "limit", "memory_mb", "4721")
+    assert result["error"].endswith(" Take less."), "what the operator says of it comes last"
     peak = result["usage"]["peak_memory_mb"]
     assert 99 <= peak <= 101 if held(limited) else 100 < peak < 300
     assert result["usage"]["cpu_seconds"] > 0
@@ -98,6 +99,36 @@ def test_memory_below_the_limit(limited: RunningDaemon) -> None:
     assert 50 < result["usage"]["peak_memory_mb"] < 100
     small = limited.run("sleep 0.2")
     assert small["usage"]["peak_memory_mb"] < 50 or held(limited)
+
+
+def warned(daemon: RunningDaemon, command: str) -> list[str]:
+    """Return what a run of `command` is warned of while it goes on; kill it then."""
+    run_id = daemon.start(command)
+    wait_for(lambda: daemon.json("GET", f"/runs/{run_id}")["warnings"])
+    daemon.client.post(f"/runs/{run_id}/kill")
+    result = daemon.finished(run_id)
+    assert (result["status"], result["cause"], result["state"]) == ("killed", "killed", "ready")
+    return result["warnings"]
+
+
+def test_a_warning_before_the_limit(limited: RunningDaemon) -> None:
+    """What comes near to the limit goes on, and its result and the log say so, with the largest processes."""
+    (warning,) = warned(limited, ALLOCATE.format(78, 4741))
+    figures = re.match(r"(\d\d) % of a memory limit are in use: (\d+) of 100 MB \(limits\.memory_mb\)", warning)
+    assert figures
+    assert 85 <= int(figures[1]) < 100
+    assert re.search(r"The largest processes: python3[^ ]* \(pid \d+\) \d\d MB, .*bash \(pid \d+\) \d+ MB", warning)
+    assert warning in wait_for(lambda: [line for line in limited.log.read_text().splitlines() if warning in line])[-1]
+    assert limited.run("sleep 0.15")["warnings"] == []
+
+
+def test_a_warning_before_the_memory_of_the_container_is_used_up(tmp_path: Path) -> None:
+    """It needs no limit of the daemon's: that of the cgroup which it was started in is known to it."""
+    with cgroups.limited_memory(256 << 20), running_daemon(tmp_path, timeout__kill="300ms") as daemon:
+        daemon.fresh()
+        (warning,) = warned(daemon, ALLOCATE.format(196, 4742))
+        assert re.match(r"\d\d % of a memory limit are in use: \d+ of 256 MB \(memory of the container\)", warning)
+        assert "python3" in warning
 
 
 def test_processes(limited: RunningDaemon) -> None:

@@ -115,6 +115,10 @@ class ShellCgroup:
         """Return the bytes in use; page cache and the kernel's own count. None without the controller."""
         return self._number("memory.current")
 
+    def inactive_files(self) -> int:
+        """Return the bytes of file pages that have not been used lately: the kernel drops them before it kills."""
+        return self._table("memory.stat").get("inactive_file", 0)
+
     def begin_peak(self) -> None:
         """Measure the peak of the memory in use from now on, as far as the kernel can."""
         self._peak_before = None

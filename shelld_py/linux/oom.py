@@ -15,6 +15,8 @@ from shelld_py.linux import cgroup_paths
 LOWERED_BY: Final = 500
 RAISED_BY: Final = 500
 
+_UNLIMITED: Final = 1 << 60
+"""Bytes: what version 1 has for no limit is the largest number of pages, not a word."""
 _ADJUSTMENT: Final = "/proc/self/oom_score_adj"
 _LEAST, _MOST = -900, 1000
 """Below -900 there is only -1000, which means never: then the kernel might find nobody."""
@@ -52,6 +54,59 @@ def set_adjustment(value: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class MemoryLimit:
+    """The memory that this process's own cgroup and those above it may use: the least limit that holds for it.
+
+    Version 2, else version 1. Which cgroup that is, is found out once; how high its limit is, at each look.
+    """
+
+    def __init__(self, proc: Path = cgroup_paths.PROC_SELF) -> None:
+        self._files: tuple[str, ...] = ()
+        for place, names in (
+            (cgroup_paths.unified(proc), ("memory.max", "memory.current", "memory.stat", "inactive_file")),
+            (
+                cgroup_paths.version_1("memory", proc),
+                ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"),
+            ),
+        ):
+            limits = [
+                (limit, directory)
+                for directory in (place.upwards() if place else ())
+                if (limit := _number(f"{directory}/{names[0]}")) is not None and limit < _UNLIMITED
+            ]
+            if limits and not self._files:
+                directory = min(limits)[1]
+                self._files = (*(f"{directory}/{name}" for name in names[:3]), names[3])
+
+    def use(self) -> tuple[int, int] | None:
+        """Return the bytes in use and the limit; None where there is none.
+
+        File pages that have not been used lately do not count, as for the kubelet: the kernel drops them first.
+        """
+        if not self._files:
+            return None
+        limit, used = _number(self._files[0]), _number(self._files[1])
+        if limit is None or used is None or limit >= _UNLIMITED:
+            return None
+        return (used if used < limit / 2 else max(0, used - self._inactive()), limit)
+
+    def _inactive(self) -> int:
+        words = _words(self._files[2])
+        name = self._files[3].encode()
+        return int(words[words.index(name) + 1]) if name in words else 0
+
+
+def _number(path: str) -> int | None:
+    words = _words(path)
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+def _words(path: str) -> list[bytes]:
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read(8192).split()
+    return []
 
 
 class KillCounter:

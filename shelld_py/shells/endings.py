@@ -22,6 +22,7 @@ StopReason = tuple[RunStatus, Cause, str]
 
 _SIGNALLED: Final = 128
 _UNEXPLAINED: Final = frozenset({Cause.SIGNAL, Cause.SHELL_CRASHED, Cause.SHELL_REPLACED})
+_LIMITS: Final = frozenset({Cause.LIMIT, Cause.OOM, Cause.LIFETIME})
 _NOTICES: Final = {
     int(number): re.compile(
         rb"(?:\A|\n)(?:[^\n]*: line \d+: +\d+ )?" + re.escape(text.encode()) + rb"(?: \(core dumped\))?(?: [^\n]*)?\n\Z"
@@ -64,6 +65,13 @@ def after_kernel_kills(ending: Ending, kills: int, *, certain: bool) -> Ending:
     if ending.error and not died_of_it:
         error = f"{ending.error} {error}"
     return replace(ending, cause=Cause.OOM if died_of_it else ending.cause, error=error)
+
+
+def with_message(ending: Ending, message: str) -> Ending:
+    """Return `ending` with the operator's own sentence at the end of its error, where a limit was its cause."""
+    if not message or ending.cause not in _LIMITS or not ending.error:
+        return ending
+    return replace(ending, error=f"{ending.error} {message}")
 
 
 def _broken(death: Death, stop: StopReason | None, shell_name: str, damage: str | None) -> Ending:

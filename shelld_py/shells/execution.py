@@ -24,13 +24,13 @@ from shelld_py.config import LimitSettings, ShellSettings
 from shelld_py.errors import StdinGap
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
-from shelld_py.linux.oom import KillCounter
+from shelld_py.linux.oom import KillCounter, MemoryLimit
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import Cause, RunStatus, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
-from shelld_py.shells.endings import after_kernel_kills, judge
-from shelld_py.shells.limits import limited
+from shelld_py.shells.endings import after_kernel_kills, judge, with_message
+from shelld_py.shells.limits import MemoryWarnings, limited
 from shelld_py.shells.run import Ending, LiveRun
 from shelld_py.shells.store import RunStore
 from shelld_py.shells.supervision import Supervisor, cpu_of, kills_so_far
@@ -82,6 +82,8 @@ class ShellContext:
     make_cgroup: Callable[[], ShellCgroup | None] = lambda: None
     """Returns a cgroup for a shell, its limits set; None where there is none to be had."""
     kill_counter: KillCounter | None = None
+    memory_limit: MemoryLimit | None = None
+    """That of the container which the daemon is in."""
     store: RunStore
     reaper: Reaper
     logger: logging.Logger
@@ -184,6 +186,8 @@ class Execution:
             cgroup=self._cgroup,
             counter=context.kill_counter,
             kills_before=kills_before,
+            warnings=MemoryWarnings(context.limits, self._cgroup, context.memory_limit),
+            on_warning=self._warned,
         )
 
     async def completed(self) -> tuple[Ending, list[ProcessStat]]:
@@ -232,7 +236,7 @@ class Execution:
         if ending.signal == signal.SIGKILL or self._cgroup:
             kills, certain = supervisor.kernel_kills()
             ending = after_kernel_kills(ending, kills, certain=certain)
-        return ending, left
+        return with_message(ending, self._context.limits.message), left
 
     # --- what is done to it ---------------------------------------------------------------------------
 
@@ -344,6 +348,12 @@ class Execution:
         run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, f"Killed: {breach}.")
         run.ends_shell = True
         self._context.logger.warning("shell %s: %s", run.session_id, breach)
+
+    def _warned(self, warning: str) -> None:
+        """Have the result tell of the approach to a limit."""
+        run = self.run
+        run.warn(warning)
+        self._context.logger.warning("run %s in shell %s: %s", run.run_id, run.session_id, warning)
 
     def _lifetime_over(self) -> None:
         """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""

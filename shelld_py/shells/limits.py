@@ -7,19 +7,26 @@ storm gets through; a fork that it refuses is a breach. CPU time is the kernel's
 sampled either way. How cgroups are made and removed is in linux/cgroups.py. It knows nothing of runs.
 """
 
+import heapq
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from shelld_py.config import CgroupUse, LimitSettings
-from shelld_py.linux import cgroup_paths
+from shelld_py.linux import cgroup_paths, processes
 from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup
+from shelld_py.linux.oom import MemoryLimit
+from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import Cause
 
 _MEBIBYTE: Final = 1024 * 1024
 _SPARE_PROCESSES: Final = 64
 """Processes of the user that may come from elsewhere meanwhile, and what a shell needs to say that it is full."""
+
+_WARN_AT: Final = (85, 95)
+"""Percent of a limit of memory: the first leaves time to act, the second is the last word."""
 
 _TASKS_EACH: Final = 4
 """Threads that a process may have on average: pids.max counts threads, the limit processes."""
@@ -69,6 +76,59 @@ class KernelLimits:
             cgroup.remove()
             return None
         return cgroup
+
+
+class MemoryWarnings:
+    """Warns while a run comes near to a limit of memory, its shell's or the container's, before something is killed.
+
+    Once for each of the `_WARN_AT`.
+    """
+
+    def __init__(self, limits: LimitSettings, cgroup: ShellCgroup | None, container: MemoryLimit | None) -> None:
+        self._limit = int(limits.memory_mb * _MEBIBYTE)
+        self._cgroup = cgroup
+        self._container = container
+        self._reached = {"shell": 0, "container": 0}
+
+    def look(self, members: Sequence[ProcessStat]) -> list[str]:
+        """Return what there is to warn of that has not been before; `members` is bash and all below it."""
+        found = []
+        if self._limit:
+            used = self._used_by_shell(members)
+            found.append(self._warning("shell", used, self._limit, "limits.memory_mb", members))
+        if self._container and (use := self._container.use()):
+            found.append(self._warning("container", *use, "memory of the container", None))
+        return [warning for warning in found if warning]
+
+    def _used_by_shell(self, members: Sequence[ProcessStat]) -> int:
+        held = self._cgroup.memory() if self._cgroup else None
+        if held is None or self._cgroup is None:
+            return sum(stat.memory for stat in members)
+        return held if held < self._limit / 2 else held - self._cgroup.inactive_files()
+
+    def _warning(
+        self, whose: str, used: int, limit: int, name: str, members: Sequence[ProcessStat] | None
+    ) -> str | None:
+        percent = 100 * used / limit if limit else 0.0
+        level = max((level for level in _WARN_AT if percent >= level), default=0)
+        if level <= self._reached[whose]:
+            return None
+        self._reached[whose] = level
+        largest = heapq.nlargest(3, processes.tree(os.getpid()) if members is None else members, key=_memory_of)
+        named = ", ".join(f"{_safe_name(stat)} (pid {stat.pid}) {stat.memory / _MEBIBYTE:.0f} MB" for stat in largest)
+        return (
+            f"{percent:.0f} % of a memory limit are in use: {used / _MEBIBYTE:.0f} of {limit / _MEBIBYTE:.0f} MB "
+            f"({name}); what exceeds it is killed. The largest processes: {named}."
+        )
+
+
+def _memory_of(stat: ProcessStat) -> int:
+    return stat.memory
+
+
+def _safe_name(stat: ProcessStat) -> str:
+    """Return the name of a process, which it may have chosen itself (PR_SET_NAME), without control characters."""
+    return "".join(character if character.isprintable() else "?" for character in stat.name)
 
 
 def confine(cgroup: ShellCgroup, limits: LimitSettings) -> None:

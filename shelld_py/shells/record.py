@@ -67,6 +67,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     stdout_extents: Extents | None = None
     """Which bytes of the log its file holds; None where it holds all."""
     stderr_extents: Extents | None = None
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: RunResult, identity: str = "", extents: Mapping[Stream, Extents] | None = None) -> Self:
@@ -103,6 +104,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             stderr_size=result.original_stderr_size,
             stdout_extents=extents.get(Stream.STDOUT),
             stderr_extents=extents.get(Stream.STDERR),
+            warnings=result.warnings,
         )
 
     def result(self) -> RunResult:
@@ -117,6 +119,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             exit_code=self.exit_code,
             signal=self.signal,
             error=self.error,
+            warnings=self.warnings,
             stdout=None,
             stderr=None,
             streams=self.streams,

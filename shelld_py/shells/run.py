@@ -228,6 +228,8 @@ class LiveRun(Run):
         """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
         self.ends_shell = False
         """Whether its shell goes with it: it has broken a limit, or lasted too long."""
+        self.warnings: tuple[str, ...] = ()
+        """How near it has come to a limit."""
         self.background_pids: tuple[int, ...] = ()
         self.working_directory: str | None = None
         self.stdin_accepted = 0
@@ -345,6 +347,11 @@ class LiveRun(Run):
             self.awaiting_input = awaiting
             self._wake()
 
+    def warn(self, warning: str) -> None:
+        """Have the result tell of something that may end it."""
+        self.warnings = (*self.warnings, warning)
+        self._last_result = None
+
     def finish(self, ending: Ending) -> None:
         """End the run. All that it wrote has been appended."""
         self.on_promotion = None
@@ -424,6 +431,7 @@ class LiveRun(Run):
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,
             error=printable(ending.error) if ending and ending.error else None,
+            warnings=self.warnings,
             stdout=None,
             stderr=None,
             streams=self.command.streams,

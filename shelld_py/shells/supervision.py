@@ -30,7 +30,7 @@ from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.linux.terminal_wait import waits_for_terminal
 from shelld_py.models import Cause
-from shelld_py.shells.limits import counted_breach, limited
+from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
 from shelld_py.shells.run import LiveRun
 from shelld_py.units import format_duration
 
@@ -60,12 +60,15 @@ class Supervisor:
         cgroup: ShellCgroup | None = None,
         counter: KillCounter | None = None,
         kills_before: int = 0,
+        warnings: MemoryWarnings | None = None,
+        on_warning: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`before` is what bash had used; `earlier` lives below it and belongs to other runs.
 
         `on_breach` is called once, with the limit that is broken and the figures. `cgroup` is the shell's, `counter`
-        counts what the kernel kills in the daemon's: `kills_before` when the run began.
+        counts what the kernel kills in the daemon's: `kills_before` when the run began. `on_warning` is called with
+        each of the `warnings`.
         """
         self._run = run
         self._bash = bash
@@ -73,6 +76,8 @@ class Supervisor:
         self._clock = clock
         self._use = _Use(run, bash, before, earlier, cgroup, counter, kills_before)
         self._input = _InputWait()
+        self._warnings = warnings
+        self._on_warning = on_warning
         self._limits = _LimitCheck(bash, limits, cgroup, clock()) if limited(limits) else None
         self._interval = limits.check_interval
         self._loop = asyncio.get_running_loop()
@@ -148,6 +153,8 @@ class Supervisor:
         self.after(self._pause, self._look_for_input)
         members = self._tree()
         self._use.take(members)
+        for warning in self._warnings.look(members) if self._warnings else ():
+            self._on_warning(warning)
         group = self._bash.terminal.foreground_group()
         in_front = sum(stat.cpu_seconds for stat in members if stat.group == group)
         written = sum(log.size for log in self._run.logs)

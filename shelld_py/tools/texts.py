@@ -45,9 +45,10 @@ def run_text(result: RunResult, *notes: str, directory: str | None, advice: str 
 
 
 def ending_parts(result: RunResult) -> list[str]:
-    """Return how a run ended, or that it has not."""
+    """Return how a run ended, or that it has not; then what it was warned of."""
+    warnings = [warning.rstrip(".") for warning in result.warnings]
     if result.status is RunStatus.RUNNING:
-        return ["waiting for input" if result.awaiting_input else "still running"]
+        return ["waiting for input" if result.awaiting_input else "still running", *warnings]
     parts = [f"exit code {result.exit_code}" if result.exit_code is not None else "no exit code"]
     if result.signal is not None:
         parts.append(f"signal {signal_name(result.signal)}")
@@ -55,7 +56,7 @@ def ending_parts(result: RunResult) -> list[str]:
         parts.append(result.status.value)
     if result.error:
         parts.append(result.error.rstrip("."))
-    return parts
+    return parts + warnings
 
 
 def job_advice(shell_id: str, cursor: int | None, *, awaiting_input: bool) -> str:

@@ -66,6 +66,7 @@ KEYS = [
     ("limits", "check_interval", 2.0, "true", "0", (DURATION, "must be longer than 0")),
     ("limits", "cgroups", "auto", "true", '"on"', ("must be one of auto, off",) * 2),
     ("limits", "max_sessions", 16, '"x"', "-1", ("must be a whole number of at least 0",) * 2),
+    ("limits", "message", "", "1", NUL, (TEXT, "NUL")),
     ("files", "base_directory", "", "1", NUL, (TEXT, "NUL")),
     ("files", "allowed_directories", (), '"/tmp"', "[1]", ("must be a list of texts",) * 2),
     ("files", "security_mode", "permissive", "1", '"lax"', ("must be one of strict, permissive, unrestricted",) * 2),
