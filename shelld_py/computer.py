@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shelld_py.audit import Audit
 from shelld_py.config import Settings
 from shelld_py.errors import ShellAlreadyStarted
 from shelld_py.files import FileService
@@ -55,6 +56,8 @@ class Surroundings:
     open_files: tuple[int, int]
     oom_score_adj: int | None = None
     """What the daemon was started with; None where the kernel has no such thing."""
+    audit: Audit | None = None
+    """Where what clients do is noted, if anywhere."""
 
 
 class Computer:
@@ -62,6 +65,7 @@ class Computer:
 
     def __init__(self, settings: Settings, surroundings: Surroundings, logger: logging.Logger) -> None:
         self.settings = settings
+        self.audit = surroundings.audit
         self.reaper = Reaper()
         self.files: FileService
         self.store = RunStore(surroundings.data_directory, settings.output, logger)

@@ -319,6 +319,7 @@ class LoggingSettings:
     file: str = _setting(_text, "")
     max_size: int = _setting(parse_size, "5MiB")
     backup_count: int = _setting(_integer(0), 3)
+    audit: str = _setting(_text, "")
 
 
 @dataclass(frozen=True, kw_only=True)

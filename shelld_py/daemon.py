@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 import uvicorn
 import uvloop
 
+from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
 from shelld_py.errors import ConfigError
@@ -96,6 +97,7 @@ class Daemon:
         self._watched = False
         working_directory = _working_directory(settings)
         open_files = _shell_descriptor_limits()
+        audit = _opened_audit(settings, logger)
         self._take_signals()
         self._temporary = None if settings.server.data_directory else tempfile.mkdtemp(prefix="shelld-py-")
         surroundings = Surroundings(
@@ -106,6 +108,7 @@ class Daemon:
             else claim(Path(settings.server.data_directory).absolute(), logger),
             open_files=open_files,
             oom_score_adj=oom.adjustment(),
+            audit=audit,
         )
         self._computer = Computer(settings, surroundings, logger)
         self._oom_score_adj = surroundings.oom_score_adj
@@ -164,6 +167,8 @@ class Daemon:
             listener.close()
             self._remove_temporary()
             # Not by returning: the interpreter waits for its threads, and one may hang in a read for ever.
+            if self._computer.audit:
+                self._computer.audit.close()
             logging.shutdown()
             os._exit(status)
 
@@ -305,6 +310,18 @@ def _shell_descriptor_limits() -> tuple[int, int]:
     if hard < _LEAST_DESCRIPTORS:
         raise ConfigError(f"ulimit -Hn: {hard} open files are too few: a shell needs at least {_LEAST_DESCRIPTORS}")
     return max(soft, _LEAST_DESCRIPTORS), hard
+
+
+def _opened_audit(settings: Settings, logger: logging.Logger) -> Audit | None:
+    """Return the audit log, if there is to be one. Raises `ConfigError`."""
+    if not settings.logging.audit:
+        return None
+    audit = Audit(settings.logging, logger)
+    try:
+        audit.open()
+    except OSError as error:
+        raise ConfigError(f"logging.audit: {settings.logging.audit}: {error.strerror}") from None
+    return audit
 
 
 def _is_loopback(address: str) -> bool:

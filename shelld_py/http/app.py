@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
 from shelld_py.http import about, files, runs, shells, tools
+from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted
 from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Services, unknown_path
@@ -115,6 +116,9 @@ class Application:
         self._computer = computer
         self._keys = keys
         self._logger = logger
+        self._audit = computer.audit
+        if self._audit:
+            self._audit.current_key = lambda: keys.fingerprint
         self._repeats = Repeats(time.monotonic)
         self.admission = Admission(
             keys,
@@ -211,6 +215,8 @@ class Application:
                 if trace:
                     extra["traceparent"] = trace
                 self._logger.info("%s %s %d %.1f ms", *what, extra=extra)
+            if self._audit and is_action(scope):
+                self._audit.note(**action(scope, status, error), request_id=request_id.decode())
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket, which is open for Socket.IO alone, if its handshake is let in.

@@ -168,6 +168,8 @@ class Endpoint:
         elif self.body and self.body.model:
             body = await json_body(request, self.body.model)
         call = Call(services, request, requested_form(request.scope, self.default), query, body)
+        if services.computer.audit:
+            request.scope["asked"] = (call.query, call.body)
         answer = await self.handler(call)
         if isinstance(answer, Response):
             return answer

@@ -8,6 +8,7 @@ import hmac
 
 from starlette.types import Scope
 
+from shelld_py.audit import key_fingerprint
 from shelld_py.config import KEY_PATTERN
 from shelld_py.errors import KeyMismatch, KeyRequired
 from shelld_py.http.requests import header
@@ -26,6 +27,11 @@ class KeyHolder:
         """Whether there is a key."""
         return self._key is not None
 
+    @property
+    def fingerprint(self) -> str | None:
+        """What stands for the key in the audit log."""
+        return key_fingerprint(self._key) if self._key is not None else None
+
     def lock(self, key: bytes) -> None:
         """Lock to `key`: the first one stays."""
         if self._key is None:
@@ -42,7 +48,7 @@ class KeyHolder:
 
 def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
     """Return the key of a request. Raises `KeyRequired`, `KeyMismatch`. Where nothing is locked any key will do."""
-    key = _presented_key(scope)
+    key = presented_key(scope)
     if not key:
         raise KeyRequired("The X-Shell-Key header is required.")
     if not holder.matches(key):
@@ -52,7 +58,7 @@ def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
     return key
 
 
-def _presented_key(scope: Scope) -> bytes:
+def presented_key(scope: Scope) -> bytes:
     """Return the key of the X-Shell-Key header, or of `Authorization: Bearer`; empty where there is none."""
     key = header(scope, b"x-shell-key")
     if key is not None:

@@ -89,6 +89,7 @@ async def _answer_run(
                 started.enter_context(shell.echo())
             run = await _start_or_join(call, session_id or "exec", submit, streams, key)
             echo = started.pop_all()
+    call.request.scope["run"] = run
     submitted = time.perf_counter()
 
     async def last_result() -> RunResult:

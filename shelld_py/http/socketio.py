@@ -38,7 +38,7 @@ from shelld_py.validation import shown
 
 _MOST_WAITING: Final = 100
 _GENERATION: Final = "shelld_py.generation"
-_CONTEXT: Final = CallContext(interrupt_on_cancel=True)
+_CONTEXT: Final = CallContext(interrupt_on_cancel=True, protocol="socketio")
 
 Admission = Callable[[], None]
 

@@ -112,6 +112,7 @@ class _Tools:
         settings = CallContext(
             longest_wait=self._computer.settings.timeout.mcp,
             interrupt_on_cancel=True,
+            protocol="mcp",
             on_progress=_reporter(context) if context.meta and "progress_token" in context.meta else None,
         )
         if self._interrupted:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from shelld_py.audit import told
 from shelld_py.computer import Computer
-from shelld_py.errors import InvalidRequest, ToolNotFound
+from shelld_py.errors import InvalidRequest, ShelldError, ToolNotFound
 from shelld_py.models import RunResult
 from shelld_py.tools import commands, data, editor, jobs, main_shell
 from shelld_py.tools.files import FILE_TOOLS
@@ -218,7 +219,17 @@ class Toolbox:
         if isinstance(wanted, Fault):
             raise _wrong_arguments(tool, wanted)
         call = ToolCall(computer=self._computer, view=self._view, context=context or CallContext())
-        return await tool.handler(wanted, call)
+        audit = self._computer.audit
+        if not (audit and call.context.protocol):
+            return await tool.handler(wanted, call)
+        about = {"key": audit.current_key(), "action": f"{call.context.protocol} {name}", **told(given)}
+        try:
+            outcome = await tool.handler(wanted, call)
+        except ShelldError as error:
+            audit.note(**about, error=error.code)
+            raise
+        audit.note(**{**about, "run_id": outcome.run_id}, is_error=outcome.is_error)
+        return outcome
 
 
 def _wrong_arguments(tool: Tool, fault: Fault) -> InvalidRequest:

@@ -47,7 +47,8 @@ class CallContext:
     the output so far and the id by which to go on. None leaves it to the settings. With `interrupt_on_cancel`,
     cancelling the task of the call ends the command it waits for and keeps the shell; without it, the command
     goes on. `on_progress` is called while the command runs: at the latest every `progress_interval`, sooner where
-    there is new output, but never within `progress_pace` of the start or of the call before.
+    there is new output, but never within `progress_pace` of the start or of the call before. `protocol` names the way
+    of a call that is no request of its own, for the audit log.
     """
 
     longest_wait: float | None = None
@@ -55,6 +56,7 @@ class CallContext:
     on_progress: Callable[[Progress], Awaitable[None]] | None = None
     progress_interval: float = 5.0
     progress_pace: float = 1.0
+    protocol: str = ""
 
 
 @dataclass(slots=True)

@@ -90,6 +90,7 @@ KEYS = [
     ("logging", "file", "", "1", NUL, (TEXT, "NUL")),
     ("logging", "max_size", 5 * MIB, "true", "-1", (SIZE, "must not be negative")),
     ("logging", "backup_count", 3, "1.5", "-1", ("must be a whole number of at least 0",) * 2),
+    ("logging", "audit", "", "1", NUL, (TEXT, "NUL")),
 ]  # fmt: skip
 NAMES = [f"{section}.{key}" for section, key, *_ in KEYS]
 

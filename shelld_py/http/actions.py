@@ -1,0 +1,39 @@
+"""What a request was, as the audit log tells it: who asked, for what, and what came of it."""
+
+from starlette.types import Scope
+
+from shelld_py.audit import key_fingerprint, told
+from shelld_py.errors import ShelldError
+from shelld_py.http.keylock import presented_key
+
+
+def is_action(scope: Scope) -> bool:
+    """Whether a request does something, or takes files away; not one that only looks how things are."""
+    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/files/")
+
+
+def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, object]:
+    """Return the members of the line about a request that was answered with `status`, refused where there is `error`.
+
+    A refused key has its fingerprint there, too.
+    """
+    key = presented_key(scope)
+    client = scope.get("client")
+    run = scope.get("run")
+    result = run.result() if run and not run.light else None
+    return {
+        "key": key_fingerprint(key) if key else None,
+        "address": f"{client[0]}:{client[1]}" if client else None,
+        "action": f"{scope['method']} {scope['path']}",
+        **told(*scope.get("asked", ()), *_arguments(scope)),
+        "status": status,
+        "error": error.code if error else None,
+        "run_id": run.run_id if run else None,
+        "run_status": result.status if result else None,
+        "exit_code": result.exit_code if result else None,
+    }
+
+
+def _arguments(scope: Scope) -> list[object]:
+    """Return what the tool of an event is given: it lies deeper than that of other requests."""
+    return [data for part in scope.get("asked", ()) if (data := getattr(part, "data", None)) is not None]

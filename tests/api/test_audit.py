@@ -1,0 +1,123 @@
+"""The audit log: who did what, with what result, and nothing that is nobody's business."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shelld_py.audit import Audit, key_fingerprint
+from shelld_py.config import LoggingSettings
+from tests.daemons import KEY, RunningDaemon, running_daemon, wait_for
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """A daemon that has an audit log, `audit` beside its log."""
+    directory = tmp_path_factory.mktemp("audited")
+    with running_daemon(directory, logging__audit=str(directory / "audit")) as daemon:
+        daemon.fresh()
+        yield daemon
+
+
+def audit_file(daemon: RunningDaemon) -> Path:
+    return daemon.log.parent / "audit"
+
+
+def line_of(daemon: RunningDaemon, method: str, path: str, **options: Any) -> dict[str, Any]:
+    """Send a request, and return the line about it."""
+    request_id = f"audit-{len(audit_file(daemon).read_text())}"
+    headers = {"X-Request-Id": request_id, **options.pop("headers", {})}
+    daemon.client.request(method, path, headers=headers, **options)
+    (line,) = wait_for(lambda: [line for line in audit_file(daemon).read_text().splitlines() if request_id in line])
+    told = json.loads(line)
+    assert told.pop("time").endswith("Z")
+    assert told.pop("address").startswith("127.0.0.1:")
+    assert told.pop("request_id") == request_id
+    return told
+
+
+def test_a_command(audited: RunningDaemon) -> None:
+    """Its text and its end are told; not its output, what it reads, or its variables."""
+    body = {"command": "cat; echo $SECRET; exit 3", "stdin": "typed-secret", "environment": {"SECRET": "var-secret"}}
+    told = line_of(audited, "POST", "/run", json={**body, "run_id": "told"})
+    assert told == {
+        "key": key_fingerprint(KEY.encode()), "action": "POST /run", "command": body["command"], "status": 200,
+        "run_id": "told", "run_status": "completed", "exit_code": 3,
+    }  # fmt: skip
+    text = audit_file(audited).read_text()
+    assert "typed-secret" not in text
+    assert "var-secret" not in text
+    assert KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "members"),
+    [
+        ("POST", "/files/create", {"json": {"path": "a", "content": "file-secret"}}, {"path": "a", "status": 200}),
+        ("GET", "/files/raw", {"params": {"path": "a"}}, {"path": "a", "status": 200}),
+        ("POST", "/run", {"content": ""}, {"status": 400, "error": "invalid_request"}),
+        ("POST", "/kill", {"params": {"signal": "TERM"}}, {"signal": "TERM", "status": 200}),
+        ("POST", "/run", {"headers": {"X-Shell-Key": "guess"}}, {"status": 401, "error": "key_mismatch"}),
+        ("POST", "/tools/shell_exec", {"json": {"command": "true"}}, {"command": "true", "status": 200}),
+        (
+            "POST", "/events", {"json": {"event_type": "execute_command", "data": {"command": "false"}}},
+            {"event_type": "execute_command", "command": "false", "status": 200},
+        ),
+    ],
+)  # fmt: skip
+def test_other_actions(
+    audited: RunningDaemon, method: str, path: str, options: dict[str, Any], members: dict[str, Any]
+) -> None:
+    """Each tells what it was about, and how it was answered; content is not told."""
+    key = options.get("headers", {}).get("X-Shell-Key", KEY)
+    told = line_of(audited, method, path, **options)
+    assert told == {"key": key_fingerprint(key.encode()), "action": f"{method} {path}", **members}
+    assert "file-secret" not in audit_file(audited).read_text()
+
+
+def test_looking_is_no_action(audited: RunningDaemon) -> None:
+    before = audit_file(audited).read_text()
+    for path in ("/status", "/runs", "/health", "/output"):
+        audited.client.get(path)
+    assert line_of(audited, "POST", "/resize", json={"rows": 24, "cols": 80})["action"] == "POST /resize"
+    assert len(audit_file(audited).read_text().splitlines()) == len(before.splitlines()) + 1
+
+
+def test_only_its_owner_reads_it(audited: RunningDaemon) -> None:
+    assert audit_file(audited).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_stops_nothing_but_the_audit(start_daemon) -> None:
+    """The daemon goes on, and says once that lines are lost."""
+    daemon = start_daemon(logging__audit="/dev/full")
+    daemon.fresh()
+    for _ in range(3):
+        assert daemon.run("echo works")["stdout"] == "works\n"
+    lines = wait_for(lambda: [line for line in daemon.log.read_text().splitlines() if "audit: /dev/full" in line])
+    assert len(lines) == 1
+    assert "cannot be written, lines are lost: No space left on device" in lines[0]
+
+
+def test_it_is_rotated(tmp_path: Path) -> None:
+    """No file exceeds the size, so many old ones are kept, and no line is parted."""
+    path = tmp_path / "audit"
+    settings = LoggingSettings(audit=str(path), max_size=1000, backup_count=2)
+    audit = Audit(settings, logging.getLogger(__name__))
+    audit.open()
+    for number in range(100):
+        audit.note(number=number, nothing=None)
+    audit.close()
+    files = sorted(tmp_path.glob("audit*"), reverse=True)
+    assert [file.name for file in files] == ["audit.2", "audit.1", "audit"]
+    assert all(file.stat().st_size <= 1000 for file in files)
+    numbers = [json.loads(line)["number"] for file in files for line in file.read_text().splitlines()]
+    assert numbers == list(range(numbers[0], 100))
+
+
+def test_a_file_that_cannot_be_had_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+    audit = Audit(LoggingSettings(audit=str(tmp_path / "none" / "audit")), logging.getLogger(__name__))
+    with pytest.raises(FileNotFoundError):
+        audit.open()
