@@ -250,19 +250,24 @@ class Daemon:
         """The orderly end takes too long: kill what is left and go. In a thread of its own."""
         time.sleep(self._settings.timeout.shutdown)
         try:
+            # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do so
+            # in the log, and hold its lock.
+            speaker = threading.Thread(target=self._say_last_words, daemon=True)
+            speaker.start()
+            speaker.join(_LAST_WORDS)
             killed = self._computer.reaper.kill_all()
             deadline = time.monotonic() + _LAST_WORDS
             while any(map(still_alive, killed)) and time.monotonic() < deadline:
                 time.sleep(0.001)
             self._computer.kernel_limits.release()
             self._remove_temporary()
-            # In a thread: whoever hangs may do so in the log, and hold its lock.
-            said = "not stopped within timeout.shutdown, exiting"
-            speaker = threading.Thread(target=self._logger.error, args=(said,), daemon=True)
-            speaker.start()
-            speaker.join(_LAST_WORDS)
         finally:
             os._exit(0)
+
+    def _say_last_words(self) -> None:
+        self._logger.error("not stopped within timeout.shutdown, exiting")
+        for handler in self._logger.handlers:  # the event loop, which writes lines out otherwise, may hang
+            handler.flush()
 
     def _remove_temporary(self) -> None:
         if self._temporary:

@@ -61,13 +61,17 @@ class _BatchHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is there."""
-        lines, self._lines = self._lines, []
+        """Write what is there; when this returns, it has been written, whoever has begun to."""
         # A terminal that was closed (EIO), a pipe whose reader is gone: there is nobody who could be told.
-        with contextlib.suppress(OSError):
-            if lines:
-                self.stream.write("\n".join(lines) + "\n")
-            super().flush()
+        self.acquire()
+        try:
+            lines, self._lines = self._lines, []
+            with contextlib.suppress(OSError):
+                if lines:
+                    self.stream.write("\n".join(lines) + "\n")
+                super().flush()
+        finally:
+            self.release()
 
 
 def set_up_logging(settings: LoggingSettings) -> logging.Logger:

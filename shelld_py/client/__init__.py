@@ -8,7 +8,7 @@ from shelld_py.client.client import AsyncClient, AsyncSession, Client, Session
 from shelld_py.client.connection import Retries
 from shelld_py.client.events import Event, Gap, Output, Result
 from shelld_py.client.failures import TransportError, UnknownAnswer
-from shelld_py.client.requests import Metadata, RawContent, WaitResult
+from shelld_py.client.requests import Metadata, RawContent, Reply, WaitResult
 
 __all__ = [
     "AsyncClient",
@@ -19,6 +19,7 @@ __all__ = [
     "Metadata",
     "Output",
     "RawContent",
+    "Reply",
     "Result",
     "Retries",
     "Session",

@@ -59,6 +59,8 @@ def perform(options: argparse.Namespace) -> int:
         return DAEMON_ERROR
     except ShelldError as error:
         complain(" ".join(error.detail.split()))
+        if hint := error.extra.get("hint"):
+            complain(" ".join(str(hint).split()))
         return DAEMON_ERROR
     except ValueError as error:
         complain(str(error))

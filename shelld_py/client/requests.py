@@ -161,6 +161,23 @@ class WaitResult(models.RunResult, frozen=True, kw_only=True):
     reached: str | None = None
 
 
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command has written since it was typed to, and how it stands then.
+
+    `accepted` is the bytes of input accepted in all. `output` begins at `cursor` of standard output; `next_cursor`
+    reads on.
+    """
+
+    accepted: int
+    run_id: str
+    output: str
+    stderr: str
+    cursor: int
+    next_cursor: int
+    awaiting_input: bool
+    status: RunStatus
+
+
 class Metadata(models.Metadata[dict[str, Any], dict[str, Any]], frozen=True, kw_only=True):
     """What may be known of the machine and of the daemon's rules; `memory_mb` is in MiB."""
 
@@ -297,19 +314,23 @@ def output_call(path: str, *, wait: Duration | None, **fields: object) -> Call[O
     )
 
 
-def stdin(base: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None) -> Call[int]:
+def stdin(
+    base: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration | None = None
+) -> Call[Any]:
     """Type `text` into the running command's terminal, and end-of-file after it; return the bytes accepted in all.
 
-    `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises `NoRunningCommand`,
-    `StdinGap`.
+    With `wait`, wait so long for the command to end or to wait for input again, and return a `Reply`: what it has
+    written since. `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises
+    `NoRunningCommand`, `StdinGap`.
     """
     return Call(
         method="POST",
         path=f"{base}/stdin",
-        parse=member("accepted", int),
-        params=parameters(eof=eof or None, offset=offset),
+        parse=member("accepted", int) if wait is None else decoded(Reply),
+        params=parameters(eof=eof or None, offset=offset, wait=wait),
         headers=_BYTES,
         content=text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text,
+        wait=0.0 if wait is None else seconds(wait),
     )
 
 
@@ -489,13 +510,20 @@ def wait_for_run(
 
 
 def type_into_run(
-    base: str, run_id: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None
-) -> Call[int]:
+    base: str,
+    run_id: str,
+    text: str | bytes = "",
+    *,
+    eof: bool = False,
+    offset: int | None = None,
+    wait: Duration | None = None,
+) -> Call[Any]:
     """Type `text` into a run's terminal, and end-of-file after it; return the bytes accepted in all.
 
-    `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises `NoRunningCommand`.
+    With `wait`, wait so long for the run to end or to wait for input again, and return a `Reply`: what it has written
+    since. `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises `NoRunningCommand`.
     """
-    return stdin(_run(base, run_id), text, eof=eof, offset=offset)
+    return stdin(_run(base, run_id), text, eof=eof, offset=offset, wait=wait)
 
 
 def kill_run(

@@ -10,10 +10,12 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, o
 
 from shelld_py.client import events, file_requests, requests
 from shelld_py.client.events import Event, Following
-from shelld_py.client.requests import Call, T
+from shelld_py.client.requests import Call, Duration, Reply, T
 
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
+Count_co = TypeVar("Count_co", covariant=True)
+Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Sender(Protocol):
@@ -64,6 +66,56 @@ class EventVerb(Protocol[P]):
     def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, AsyncGenerator[Event, None]]: ...
 
 
+class Typing(Protocol[Count_co, Reply_co]):
+    """`stdin` of a shell: how much was accepted, or with `wait` what came of it."""
+
+    @overload
+    def __call__(self, text: str | bytes = "", *, eof: bool = False, offset: int | None = None) -> Count_co: ...
+    @overload
+    def __call__(
+        self, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration
+    ) -> Reply_co: ...
+
+
+class TypingIntoRun(Protocol[Count_co, Reply_co]):
+    """The same for a run that is named."""
+
+    @overload
+    def __call__(
+        self, run_id: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None
+    ) -> Count_co: ...
+    @overload
+    def __call__(
+        self, run_id: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration
+    ) -> Reply_co: ...
+
+
+class TypingVerb(Protocol):
+    """The method `stdin` of a shell."""
+
+    @overload
+    def __get__(self, part: None, kind: type, /) -> Self: ...
+    @overload
+    def __get__(self, part: BlockingPart, kind: type, /) -> Typing[int, Reply]: ...
+    @overload
+    def __get__(
+        self, part: AwaitingPart, kind: type, /
+    ) -> Typing[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]: ...
+
+
+class TypingIntoRunVerb(Protocol):
+    """The method `stdin` of runs."""
+
+    @overload
+    def __get__(self, part: None, kind: type, /) -> Self: ...
+    @overload
+    def __get__(self, part: BlockingPart, kind: type, /) -> TypingIntoRun[int, Reply]: ...
+    @overload
+    def __get__(
+        self, part: AwaitingPart, kind: type, /
+    ) -> TypingIntoRun[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]: ...
+
+
 def verb(build: Callable[Concatenate[str, P], Call[T]]) -> Verb[P, T]:
     """Return the method that sends the call which `build` makes."""
 
@@ -93,7 +145,7 @@ class ShellVerbs:
     recycle = verb(requests.recycle)
     status = verb(requests.status)
     output = verb(requests.output)
-    stdin = verb(requests.stdin)
+    stdin = cast("TypingVerb", verb(requests.stdin))
     resize = verb(requests.resize)
 
 
@@ -131,7 +183,7 @@ class RunsVerbs:
     output = verb(requests.read_run)
     wait = verb(requests.wait_for_run)
     follow = event_verb(events.follow_known)
-    stdin = verb(requests.type_into_run)
+    stdin = cast("TypingIntoRunVerb", verb(requests.type_into_run))
     kill = verb(requests.kill_run)
     delete = verb(requests.delete_run)
 

@@ -39,6 +39,8 @@ import termios
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from shelld_py.linux.terminal_echo import LineEcho, is_line_editor
+
 _TIOCGPTPEER: Final = 0x5441
 _TIOCSIG: Final = 0x40045436
 _IUTF8: Final = 0x4000
@@ -90,6 +92,7 @@ class Terminal:
         self._slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._baseline = termios.tcgetattr(self._slave)
         self._echo_holders = 0
+        self._line_echo: LineEcho | None = None
         # Anonymous memory of its own takes no more than what has been read into it, and all is given back at the end.
         self._memory = mmap.mmap(-1, _BUFFER_SIZE)
         self._buffer = memoryview(self._memory)
@@ -141,6 +144,7 @@ class Terminal:
             if termios.tcgetattr(self._slave) != self._baseline:
                 termios.tcsetattr(self._slave, termios.TCSANOW, self._baseline)
         if self._echo_holders:
+            self._line_echo = None
             self._set_echo(on=True)
         self.resume()
 
@@ -150,15 +154,18 @@ class Terminal:
 
         Programs with line editing take over whether there is an echo when they begin to read, and give the modes back
         as they were; so it is the modes of lines that are changed, never those of a program that has asked for keys.
+        Line editors that have begun before show nothing: what is typed is shown for them (see `LineEcho`).
         """
         self._echo_holders += 1
         if self._echo_holders == 1:
+            self._line_echo = None if self.line_mode else LineEcho()
             self._set_echo(on=True)
         try:
             yield
         finally:
             self._echo_holders -= 1
             if not self._echo_holders:
+                self._line_echo = None
                 self._set_echo(on=False)
 
     def _set_echo(self, *, on: bool) -> None:
@@ -224,6 +231,9 @@ class Terminal:
 
     def write(self, data: bytes) -> None:
         """Type `data`: what the terminal does not take at once is kept and follows when there is room."""
+        if self._line_echo and is_line_editor(self._modes(), self._baseline):
+            self._drain()  # what was written before stands before
+            self.sink(memoryview(self._line_echo.shown(data[:_READ_SIZE])))  # more at once was not typed by hand
         self._input += data
         self._type()
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Gate
+from tests.api.test_events import EVENTS
 from tests.api.test_kill import Waiting
 from tests.daemons import KEY, PATIENCE, RunningDaemon, alive, processes_with, wait_for
 
@@ -217,8 +218,9 @@ def test_nothing_slips_in_during_a_reset(start_daemon) -> None:
 def test_idle_shutdown(start_daemon) -> None:
     """Without a request for timeout.idle the daemon ends as /shutdown does, whatever its shell does."""
     daemon = start_daemon(timeout__idle="3s", hooks__on_shutdown="touch hook")
-    daemon.fresh()
-    daemon.start("sleep 600")
+    with daemon.client.stream("POST", "/exec", json={"command": "sleep 600"}, headers=EVENTS):  # keeps it meanwhile
+        daemon.fresh()
+        daemon.start("sleep 600")
     assert exit_status(daemon) == 0
     assert (daemon.log.parent / "work" / "hook").exists()
     assert "timeout.idle" in daemon.log.read_text()
@@ -242,12 +244,13 @@ def test_rejected_requests_do_not_count_as_activity(start_daemon) -> None:
     assert exit_status(daemon) == 0
 
 
-def test_accepted_requests_keep_the_daemon(start_daemon, gate: Gate) -> None:
+def test_accepted_requests_keep_the_daemon(start_daemon) -> None:
     """A request that is still waiting keeps the daemon for longer than timeout.idle; the end comes after it."""
-    daemon = start_daemon(timeout__idle="3s")
-    daemon.fresh()
-    assert daemon.run("sleep 3.5; echo still here")["stdout"] == "still here\n"
-    assert daemon.json("GET", "/status")["idle_timeout"] == 3
+    daemon = start_daemon(timeout__idle="2s")
+    body = {"command": "sleep 2.2; echo still here"}
+    with daemon.client.stream("POST", "/exec", json=body, headers=EVENTS) as answer:
+        assert daemon.json("GET", "/status")["idle_timeout"] == 2
+        assert "still here" in "".join(answer.iter_text())
     assert exit_status(daemon) == 0
 
 

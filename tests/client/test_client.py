@@ -55,6 +55,21 @@ def test_input_is_typed(client: Any) -> None:
     assert client.runs.wait(started.run_id, timeout=60).stdout == "Name? <Ada>\nmore\n"
 
 
+def test_a_dialogue_is_one_call_a_turn(client: Any) -> None:
+    """With `wait`, what is typed is answered with what came of it."""
+    started = client.run(
+        "read -rp 'Name? ' name; read -rp 'Why? ' why; echo \"<$name>\"; echo \"<$why>\" >&2", timeout="60s"
+    )
+    first = client.stdin("Ada\n", wait="60s")
+    assert (first.accepted, first.run_id) == (4, started.run_id)
+    assert (first.status, first.awaiting_input) == (RunStatus.RUNNING, True)
+    second = client.runs.stdin(started.run_id, "So\n", offset=4, wait=60)
+    assert (second.accepted, second.status, second.awaiting_input) == (7, RunStatus.COMPLETED, False)
+    assert (second.output, second.stderr) == ("<Ada>\n<So>\n", "")
+    assert (first.output, first.cursor, first.next_cursor) == ("Why? ", 6, 11)
+    assert (second.cursor, second.next_cursor) == (11, 22)
+
+
 def test_state_size_and_kill(client: Any) -> None:
     assert client.resize(33, 111) is ShellState.READY
     assert client.run("stty size").stdout == "33 111\n"

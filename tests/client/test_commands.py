@@ -1,5 +1,6 @@
 """The verbs for people, run as real processes: run, attach, status, kill. attach also in a real terminal."""
 
+import contextlib
 import json
 import os
 import pty
@@ -166,6 +167,52 @@ def test_line_editing_shows_what_is_typed_while_somebody_is_attached(daemon: Run
     process.write(b"\r")
     assert " echo " in _read_until(process, " echoke")
     _end(process, 0)
+    assert " -echo " in daemon.run("stty -a")["stdout"]
+
+
+def test_a_refusal_says_what_to_do_next(daemon: RunningDaemon) -> None:
+    """The hint of an error stands on a line of its own."""
+    daemon.client.post("/startup")
+    daemon.run("kill -9 $$")
+    done = command(daemon.url, "run", "true")
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
+        "shelld-py: The shell is in an unrecoverable state and must be recycled.",
+        "shelld-py: POST /recycle starts a fresh bash.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("editor", "prompt", "first", "last"),
+    [
+        ("while read -e -r -p '> ' line; do echo \"<$line>\"; done", "> ", ("two", "<two>"), b"\x04"),
+        ("PYTHON_BASIC_REPL=1 python3 -q", ">>> ", ("6*7", "42"), b"\x04"),
+    ],
+    ids=["read -e", "python"],
+)
+def test_who_comes_to_a_line_editor_at_its_prompt_sees_what_is_typed(
+    daemon: RunningDaemon, editor: str, prompt: str, first: tuple[str, str], last: bytes
+) -> None:
+    """It has found no echo and shows nothing by itself, at no later prompt either; no mode is changed."""
+    run_id = daemon.start(editor)
+    wait_for(lambda: daemon.json("GET", f"/runs/{run_id}")["awaiting_input"])
+    with _modes(daemon) as modes:
+        before = modes()
+        process = _terminal(daemon, "attach")
+        _read_until(process, prompt)
+        typed, answer = first
+        for _ in range(2):
+            process.write(typed[:1].encode() + b"\x1b[Dx\x7f\x1b[C" + typed[1:].encode() + b"\r")
+            seen = _read_until(process, prompt)
+            assert typed in seen.replace("x\b \b", ""), seen
+            assert f"{answer}\r\n" in seen
+        assert modes() == before
+        process.write(b"\x1d")
+        _read_until(process, None)
+        _end(process, 0)
+        assert modes() == before
+    daemon.client.post("/stdin", content=last)
+    assert daemon.json("GET", f"/runs/{run_id}/wait")["exit_code"] in (0, 1)
     assert " -echo " in daemon.run("stty -a")["stdout"]
 
 
@@ -412,9 +459,22 @@ def _end(process: PtyProcess, status: int) -> None:
 
 
 def _size(daemon: RunningDaemon) -> str:
+    with _shell_terminal(daemon) as terminal:
+        return "{} {}".format(*termios.tcgetwinsize(terminal))
+
+
+@contextlib.contextmanager
+def _modes(daemon: RunningDaemon) -> Iterator[Callable[[], list[Any]]]:
+    """Give what tells the modes of the main shell's terminal."""
+    with _shell_terminal(daemon) as terminal:
+        yield lambda: termios.tcgetattr(terminal)
+
+
+@contextlib.contextmanager
+def _shell_terminal(daemon: RunningDaemon) -> Iterator[int]:
     shell = daemon.json("GET", "/status")["shell_pid"]
     terminal = os.open(Path(f"/proc/{shell}/fd/0").resolve(), os.O_RDONLY | os.O_NOCTTY)
     try:
-        return "{} {}".format(*termios.tcgetwinsize(terminal))
+        yield terminal
     finally:
         os.close(terminal)

@@ -183,3 +183,31 @@ def test_a_line_is_written_when_it_is_logged(tmp_path: Path) -> None:
     logger.info("without a loop")
     assert lines(tmp_path)[-1].endswith("without a loop")
     asyncio.run(test())
+
+
+HUNG = """
+import asyncio, os, threading, time
+from shelld_py.config import LoggingSettings
+from shelld_py.logs import set_up_logging
+logger = set_up_logging(LoggingSettings())
+def last_words():
+    logger.error("said while the loop hangs")
+    for handler in logger.handlers:
+        handler.flush()
+async def main():
+    logger.info("said in a turn that never ends")
+    speaker = threading.Thread(target=last_words)
+    speaker.start()
+    speaker.join()
+    os._exit(0)
+asyncio.run(main())
+"""
+
+
+def test_a_flush_writes_what_the_event_loop_has_not() -> None:
+    """Whoever ends the process while the loop hangs can have every line written before."""
+    done = subprocess.run([sys.executable, "-c", HUNG], capture_output=True, text=True, check=True)
+    assert [line.partition("said ")[2] for line in done.stderr.splitlines()] == [
+        "in a turn that never ends",
+        "while the loop hangs",
+    ]

@@ -350,3 +350,27 @@ def test_programs_see_a_terminal() -> None:
         assert output == b"True True True\n"
 
     on_terminal(test)
+
+
+def test_a_line_editor_that_has_found_no_echo_gets_one() -> None:
+    """What is typed is shown between what the program writes; a mode is not touched; passwords stay hidden."""
+
+    async def test(terminal: Terminal, output: bytearray) -> None:
+        process = program(terminal, "read -e -p '> ' a; read -rsp secret: b; read -rsn1 -p key: c; echo; echo $a $b $c")
+        await until(lambda: output.endswith(b"> "))
+        with terminal.echo():
+            terminal.write(b"on\x7f")
+            terminal.write(b"n\x1b")
+            terminal.write(b"[Ae\r")
+            await until(lambda: output.endswith(b"secret:"))
+            assert b"> on\b \bne\n" in output
+            terminal.write(b"hidden\n")
+            await until(lambda: output.endswith(b"key:"))
+            terminal.write(b"k")
+            await ended(process)
+            await terminal.fence()
+        assert output.count(b"hidden") == 1
+        assert b"key:\n" in output
+        assert terminal.has_baseline_modes
+
+    on_terminal(test)
