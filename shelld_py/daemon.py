@@ -250,8 +250,8 @@ class Daemon:
         """The orderly end takes too long: kill what is left and go. In a thread of its own."""
         time.sleep(self._settings.timeout.shutdown)
         try:
-            # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do so
-            # in the log, and hold its lock.
+            # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do
+            # so in the log, and hold its lock.
             speaker = threading.Thread(target=self._say_last_words, daemon=True)
             speaker.start()
             speaker.join(_LAST_WORDS)
