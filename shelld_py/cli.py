@@ -94,6 +94,7 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
         "words", metavar="COMMAND", nargs=argparse.PARSER, help="a command line, or a program and its arguments"
     )
     run.add_argument("--timeout", metavar="DURATION", help="how long to wait (30s, 5m); the command goes on after it")
+    run.add_argument("--deadline", metavar="DURATION", help="how long the command may take: then it is killed")
     run.add_argument("--separate", action="store_true", help="standard error to standard error")
     attach = commands.add_parser("attach", help="follow the current run, and type into it; Ctrl-] detaches")
     attach.add_argument("run_id", metavar="RUN_ID", nargs="?", help="another run than the shell's current one")

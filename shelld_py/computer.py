@@ -155,6 +155,9 @@ class Computer:
         for root in self.files.allowed_directories:
             if not Path(root).is_dir():
                 yield f"files.allowed_directories: there is no directory {root!r}"
+        startup_file = self.settings.shell.startup_file
+        if startup_file.startswith("/") and not Path(startup_file).is_file():
+            yield f"shell.startup_file: there is no file {startup_file!r}"
 
     def shell(self, session_id: str | None) -> Shell:
         """Return a shell, and note that it is in use; the main one for None. Raises `SessionNotFound`."""

@@ -89,6 +89,13 @@ def _directory(value: object) -> str:
     return text
 
 
+def _startup_file(value: object) -> str:
+    text = _text(value)
+    if text and not text.startswith(("/", "~/")):
+        raise ValueError(f"must be an absolute path, one that begins with ~/, or empty, not {text!r}")
+    return text
+
+
 def _integer(least: int, most: int | None = None) -> Kind:
     allowed = f"must be a whole number of at least {least}"
     if most is not None:
@@ -221,6 +228,7 @@ class ShellSettings:
     command: str = _setting(_command, "/bin/bash")
     on_exit: OnExit = _setting(_one_of(OnExit), "restore")
     start_on_run: bool = _setting(_switch, False)
+    startup_file: str = _setting(_startup_file, "~/.bashrc")
     working_directory: str = _setting(_directory, "")
     term: str = _setting(_text, "xterm-256color")
     rows: int = _setting(_integer(1, 65535), 24)

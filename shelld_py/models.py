@@ -42,6 +42,7 @@ class Cause(StrEnum):
     EXIT = "exit"
     SIGNAL = "signal"
     KILLED = "killed"
+    DEADLINE = "deadline"
     LIFETIME = "lifetime"
     LIMIT = "limit"
     OOM = "oom"
@@ -127,6 +128,16 @@ StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the
 WAIT_FOR_REPLY: Final = "Then wait so long for the end, or for a wait for input, and answer with what was written."
 
 
+Argument = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\x00]*$"})]
+
+Argv = Annotated[
+    tuple[Argument, ...],
+    Meta(
+        min_length=1,
+        description="In place of `command`: a program and its arguments, taken as they are; nothing is to be quoted.",
+    ),
+]
+
 CommandText = Annotated[
     str,
     Meta(
@@ -140,6 +151,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The base of all request bodies: an unknown field is an error that names it."""
 
 
+StartupFile = Annotated[
+    str,
+    Meta(description="What bash reads at its start in place of `shell.startup_file`; empty: nothing."),
+]
+
+
 class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
@@ -147,14 +164,17 @@ class StartupRequest(Request, frozen=True, kw_only=True):
     environment: Annotated[Variables, Meta(description="Variables on top of the configured ones.")] = {}
     rows: Size | None = None
     cols: Size | None = None
+    startup_file: StartupFile | None = None
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
-    """A command, how to run it, and how to answer for it."""
+    """A command, how to run it, and how to answer for it. There is either a `command` or an `argv`."""
 
-    command: CommandText
+    command: CommandText | None = None
+    argv: Argv | None = None
     run_id: RunId | None = None
     timeout: Annotated[Duration, Meta(description="How long to wait; it never ends the command.")] | None = None
+    deadline: Annotated[Duration, Meta(description="How long it may take: then it is killed.")] | None = None
     directory: Annotated[str, Meta(description="Run there, and come back to where the shell was.")] | None = None
     description: Annotated[str, Meta(description="Shown in results and listings.")] | None = None
     stdin: Annotated[str, Meta(description="What the command reads, and then end-of-file.")] | None = None
@@ -164,6 +184,12 @@ class RunRequest(Request, frozen=True, kw_only=True):
     max_output: MaxOutput | None = None
     on_input: OnInput = OnInput.RETURN
     echo: Annotated[bool, Meta(description="In events: show what is typed, as long as they are sent.")] = False
+
+
+class ExecRequest(RunRequest, frozen=True, kw_only=True):
+    """A command for a shell of its own, and how to start that."""
+
+    startup_file: StartupFile | None = None
 
 
 class StdinRequest(Request, frozen=True, kw_only=True):
@@ -194,6 +220,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
     environment: dict[str, str] = {}
     streams: Streams = Streams.MERGED
+    deadline: float | None = None
+    """Seconds after which it is killed."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,9 @@ def script_of(
     if environment:
         names = " ".join(shlex.quote(name) for name in environment)
         values = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-        setup += [f"\\builtin declare -p {names} >|{saved} 2>|/dev/null", f"\\builtin export -- {values}"]
+        # A name that is not set makes `declare` fail, which must not end a shell with `set -e`.
+        keep = f"\\builtin declare -p {names} >|{saved} 2>|/dev/null || \\builtin :"
+        setup += [keep, f"\\builtin export -- {values}"]
         cleanup += [f"\\builtin unset -v {names}", f"\\builtin . {saved}"]
     if directory or stdin:
         command = f"\\builtin eval -- {shlex.quote(command)}"
@@ -62,6 +64,25 @@ def script_of(
             if place.previous is not None:
                 cleanup.append(f"OLDPWD={shlex.quote(place.previous)}")
     return Script(command, setup, cleanup)
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """Return the command that runs the program `argv[0]`, a builtin or a function with just these arguments.
+
+    Every word stands in single quotes, in which nothing means anything to bash, whatever its modes: so no alias, no
+    keyword, no assignment and no expansion comes of it.
+    """
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
+
+
+def check_argv(argv: Sequence[str]) -> None:
+    """Raise `InvalidRequest` where there is no program, or a word that none can be given."""
+    if not argv or not argv[0]:
+        raise InvalidRequest('argv is empty: its first word names a program, such as ["ls", "-l"].')
+    for position, word in enumerate(argv):
+        check_encodable(f"argv[{position}]", word)
+        if "\0" in word:
+            raise InvalidRequest(f"argv[{position}] contains a NUL character, which no argument can hold.")
 
 
 def check_command(text: str) -> None:

@@ -38,6 +38,8 @@ _END_TIMEOUT: Final = 5.0
 """What is killed and not gone by then sleeps in the kernel (state D), and may for ever."""
 _KILL_TIMEOUT: Final = 0.5
 """bash stands still for so long at most: a process that is killed is gone in milliseconds, or hangs."""
+STARTUP_FILE: Final = "~/.bashrc"
+"""What an interactive bash reads by itself, `/etc/bash.bashrc` before it where its distribution has that built in."""
 FEWEST_DESCRIPTORS: Final = 256
 """bash's numbers go up to 251 in the loop (driver.bash)."""
 
@@ -138,10 +140,12 @@ class Bash:
         confinement: Confinement,
         idle_sink: Sink,
         reaper: Reaper,
+        startup_file: str = STARTUP_FILE,
     ) -> "Bash":
         """Start `argv` as a shell and return when it is ready for commands.
 
-        `size` is (rows, columns). Raises `ShellStartFailed`.
+        `size` is (rows, columns); `startup_file` is what bash reads first, empty for nothing. Raises
+        `ShellStartFailed`.
         """
         seen = bytearray()
 
@@ -151,7 +155,9 @@ class Bash:
         confinement = confinement.with_descriptors(FEWEST_DESCRIPTORS)
         bash = cls(startup_sink, reaper, restore=restore)
         try:
-            bash._spawn([argv[0], "--noediting", *argv[1:], "-i"], environment, directory, size, confinement)
+            # bash takes long options before short ones only, and those of `argv` may be short.
+            words = [argv[0], "--noediting", *_reading(startup_file), *argv[1:], "-i"]
+            bash._spawn(words, environment, directory, size, confinement)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bash._in_loop.wait(), _BOOT_TIMEOUT)
             if bash.death or not bash._in_loop.is_set():
@@ -660,6 +666,13 @@ class Bash:
         self._died.set()
         if self.on_death:
             self.on_death()
+
+
+def _reading(startup_file: str) -> list[str]:
+    """Return the options that have bash read `startup_file` at its start."""
+    if startup_file == STARTUP_FILE:
+        return []
+    return ["--rcfile", startup_file] if startup_file else ["--norc"]
 
 
 def _readable(data: bytes | bytearray) -> str:

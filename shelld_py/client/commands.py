@@ -42,9 +42,11 @@ _RETRIES: Final = Retries(most=4, first=0.05)
 
 def perform(options: argparse.Namespace) -> int:
     """Do what the arguments say; return the exit status. Errors are one line on standard error."""
-    if getattr(options, "timeout", None) is not None and seconds(options.timeout) is None:
-        complain(f"--timeout must be {DURATION_FORMS}, not {options.timeout!r}")
-        return USAGE_ERROR
+    for name in ("timeout", "deadline"):
+        given = getattr(options, name, None)
+        if given is not None and seconds(given) is None:
+            complain(f"--{name} must be {DURATION_FORMS}, not {given!r}")
+            return USAGE_ERROR
     try:
         return asyncio.run(_perform(options))
     except TransportError as error:
@@ -157,6 +159,7 @@ class _Run:
             command_line(options.words),
             run_id=self._run_id,
             timeout=options.timeout,
+            deadline=options.deadline,
             streams="separate" if options.separate else "merged",
             format=self._form,
             on_input="wait" if terminal else "return",

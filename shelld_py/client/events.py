@@ -17,6 +17,7 @@ from shelld_py.client.requests import (
     Answer,
     Call,
     Duration,
+    ExecOptions,
     FormatName,
     RunOptions,
     new_key,
@@ -145,7 +146,7 @@ class Following:
             yield event
 
 
-def follow_run(base: str, command: str, **options: Unpack[RunOptions]) -> Following:
+def follow_run(base: str, command: str | None = None, **options: Unpack[RunOptions]) -> Following:
     """Run a command; yield its output as it is written, and last a `Result`.
 
     A broken connection is made again where the last event ended. Closing the iterator leaves the run running.
@@ -153,7 +154,7 @@ def follow_run(base: str, command: str, **options: Unpack[RunOptions]) -> Follow
     return _follow_new(f"{base}/run", command, options)
 
 
-def follow_exec(base: str, command: str, **options: Unpack[RunOptions]) -> Following:
+def follow_exec(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> Following:
     """Run a command in a shell of its own; yield its output as it is written, and last a `Result`."""
     return _follow_new(f"{base}/exec", command, options)
 
@@ -177,7 +178,7 @@ def follow_known(
     return Following(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None, echo=echo)
 
 
-def _follow_new(path: str, command: str, options: RunOptions) -> Following:
+def _follow_new(path: str, command: str | None, options: RunOptions | ExecOptions) -> Following:
     call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
     run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
     return Following(

@@ -208,13 +208,16 @@ class StartupOptions(TypedDict, total=False):
     environment: Mapping[str, str] | None
     rows: int | None
     cols: int | None
+    startup_file: str | None
 
 
 class RunOptions(TypedDict, total=False):
     """How to run a command: the fields of the daemon's run request (docs/api.md)."""
 
+    argv: Sequence[str] | None
     run_id: str | None
     timeout: Duration | None
+    deadline: Duration | None
     directory: str | None
     description: str | None
     stdin: str | None
@@ -226,25 +229,32 @@ class RunOptions(TypedDict, total=False):
     echo: bool | None
 
 
+class ExecOptions(RunOptions, total=False):
+    """How to run a command in a shell of its own, and how to start that."""
+
+    startup_file: str | None
+
+
 def startup(base: str, **options: Unpack[StartupOptions]) -> Call[ShellState]:
     """Start the main shell. Raises `ShellAlreadyStarted`, `ShellUnrecoverable`, `ShellStartFailed`."""
     return _post(f"{base}/startup", member("state", ShellState), json_content(options))
 
 
-def run(base: str, command: str, **options: Unpack[RunOptions]) -> Call[RunResult]:
+def run(base: str, command: str | None = None, **options: Unpack[RunOptions]) -> Call[RunResult]:
     """Run a command and wait for it; its status is `running` where the wait ended first.
 
-    `timeout` is how long to wait; it never ends the command. Raises `ShellBusy` and other `Conflict`s.
+    `timeout` is how long to wait, which never ends the command; `deadline` is when it is killed. In place of a
+    `command` there may be an `argv`: then nothing is to be quoted. Raises `ShellBusy` and other `Conflict`s.
     """
     return run_call(f"{base}/run", command, options)
 
 
-def execute(base: str, command: str, **options: Unpack[RunOptions]) -> Call[RunResult]:
+def execute(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> Call[RunResult]:
     """Run a command in a shell of its own, with separate streams unless asked otherwise."""
     return run_call(f"{base}/exec", command, options)
 
 
-def run_call(path: str, command: str, options: RunOptions) -> Call[RunResult]:
+def run_call(path: str, command: str | None, options: RunOptions | ExecOptions) -> Call[RunResult]:
     """Return the call that runs `command`.
 
     Its key makes a repeat join the run. The key does not survive the daemon, so the run gets an id as well.

@@ -31,7 +31,8 @@ curl $URL/exec -H "X-Shell-Key: $KEY" -H 'Content-Type: application/json' -d '{"
   many at a time.
 - A non-zero `exit_code` is no error: the status is 200. 202 means that the command goes on: it waits for input
   (`awaiting_input`; answer it with `POST /stdin?wait=10s`, the body is what to type, with its newline), or the wait was
-  over (`timed_out`; go on with `/runs/{run_id}/wait`). A wait never ends a command; `/kill` does.
+  over (`timed_out`; go on with `/runs/{run_id}/wait`). A wait never ends a command; `/kill`
+  and a `deadline` do.
 - Long output is cut in the middle; `/runs/{run_id}/output?cursor=0` reads all of it, each time on from `next_cursor`.
 - Start a server with `"timeout": 0` and wait for `until=port:8000`. Choose `run_id` yourself, and a repeat of the
   request joins the run.

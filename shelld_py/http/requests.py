@@ -4,6 +4,7 @@ What may stand in a query string is a `Query` struct, what in a body a `Request`
 in words: `validation.py`.
 """
 
+import json
 import re
 import signal
 from collections.abc import Mapping
@@ -16,20 +17,31 @@ from msgspec import Meta
 from starlette.requests import Request as HttpRequest
 from starlette.types import Scope
 
-from shelld_py.bash.command import check_encodable
+from shelld_py.bash.command import check_argv, check_encodable
 from shelld_py.errors import InvalidRequest, JsonWithoutContentType
-from shelld_py.models import WAIT_FOR_REPLY, DurationText, Request, RunRequest, StdinOffset, StdinRequest
+from shelld_py.models import (
+    WAIT_FOR_REPLY,
+    DurationText,
+    ExecRequest,
+    Request,
+    RunRequest,
+    StdinOffset,
+    StdinRequest,
+)
 from shelld_py.units import parse_duration
 from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _Model = TypeVar("_Model", bound=Request)
 _Query = TypeVar("_Query", bound="Query")
+_Run = TypeVar("_Run", bound=RunRequest)
 _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 _TRACE: Final = re.compile(
     rb"(?P<version>[0-9a-f]{2})(?P<parent>-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(?P<more>-.*)?"
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_SURROGATE: Final = re.compile(rb"\\u[dD][c-fC-F]")
+_LARGEST_WITH_SURROGATES: Final = 1024 * 1024
 LARGEST: Final = 10**18 - 1
 """The largest number of a query string or a header: it has 18 digits."""
 
@@ -53,23 +65,32 @@ _Variable = Annotated[
         extra_json_schema={"pattern": "^[A-Za-z_][A-Za-z0-9_]*="},
     ),
 ]
-_AS_TEXT: Final = {"timeout": Annotated[DurationText, Meta(description="How long to wait.")] | None}
+_AS_TEXT: Final = {
+    "timeout": Annotated[DurationText, Meta(description="How long to wait.")] | None,
+    "deadline": Annotated[DurationText, Meta(description="How long it may take: then it is killed.")] | None,
+}
 
-RunQuery: Final = msgspec.defstruct(
-    "RunQuery",
-    [
-        *(
-            (field.name, _AS_TEXT.get(field.name, field.type), field.default)
-            for field in msgspec.structs.fields(RunRequest)
-            if field.name not in ("command", "environment")
-        ),
-        ("environment", tuple[_Variable, ...], ()),
-    ],
-    bases=(Query,),
-    frozen=True,
-    kw_only=True,
-)
+
+def _run_query(name: str, model: type[RunRequest]) -> Any:
+    return msgspec.defstruct(
+        name,
+        [
+            *(
+                (field.name, _AS_TEXT.get(field.name, field.type), field.default)
+                for field in msgspec.structs.fields(model)
+                if field.name not in ("command", "argv", "environment")
+            ),
+            ("environment", tuple[_Variable, ...], ()),
+        ],
+        bases=(Query,),
+        frozen=True,
+        kw_only=True,
+    )
+
+
+RunQuery: Final = _run_query("RunQuery", RunRequest)
 """Of a command that is the raw body: what the JSON form takes, with the environment one by one."""
+ExecQuery: Final = _run_query("ExecQuery", ExecRequest)
 
 
 class Form(Enum):
@@ -156,12 +177,30 @@ def decode_json(body: bytes, model: type[_Model], defaults: Mapping[str, object]
 def json_object(body: bytes, what: str = "") -> dict[str, Any]:
     """Return the JSON object `body`, whatever its members are. Raises `InvalidRequest`; `what` is what it holds."""
     try:
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        given = _decoded(body)
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
     if not isinstance(given, dict):
         raise InvalidRequest(f"The body must be a JSON object{what and ': '}{what}, not {shown(given)}.")
     return given
+
+
+def _decoded(body: bytes) -> object:
+    """Return what the JSON `body` says. Raises `ValueError` for what is none.
+
+    Lone surrogates stand for bytes that are not UTF-8 (PEP 383), as in answers. Only the slower reader takes them, so
+    they may stand in bodies that it reads within milliseconds.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        if len(body) > _LARGEST_WITH_SURROGATES or not _SURROGATE.search(body):
+            raise
+    return json.loads(body, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,6 +268,15 @@ async def run_request(request: HttpRequest, query: Any) -> RunRequest:
 
     Raises `InvalidRequest`.
     """
+    return await _run_request(request, query, RunRequest)
+
+
+async def exec_request(request: HttpRequest, query: Any) -> ExecRequest:
+    """Return the request for a run in a shell of its own, likewise."""
+    return await _run_request(request, query, ExecRequest)
+
+
+async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _Run:
     fields = _given(query)
     if "environment" in fields:
         fields["environment"] = _environment_parameters(query.environment)
@@ -236,11 +284,17 @@ async def run_request(request: HttpRequest, query: Any) -> RunRequest:
         fields.setdefault("timeout", timeout.decode("latin-1"))
     body = await request.body()
     if is_json(request):
-        wanted = decode_json(body, RunRequest, fields)
+        wanted = decode_json(body, model, fields)
     else:
         _refuse_json(request, body)
-        wanted = _raw(RunRequest, "command", body, fields)
-    if not wanted.command.strip():
+        wanted = _raw(model, "command", body, fields)
+    if wanted.argv is not None:
+        if wanted.command is not None:
+            raise InvalidRequest("There are both command and argv: leave out one of them.")
+        check_argv(wanted.argv)
+    elif wanted.command is None:
+        raise InvalidRequest('The field command is missing: it must be a string. Or give argv, such as ["ls", "-l"].')
+    elif not wanted.command.strip():
         raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
     return wanted
 
@@ -256,13 +310,13 @@ def _refuse_json(request: HttpRequest, body: bytes) -> None:
             "The body is a multipart form. Send the command as the body, or a JSON object with the header "
             "Content-Type: application/json."
         )
-    if not (body.lstrip()[:1] == b"{" and b'"command"' in body):
+    if not (body.lstrip()[:1] == b"{" and (b'"command"' in body or b'"argv"' in body)):
         return
     try:
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        given = _decoded(body)
+    except (ValueError, RecursionError):
         return
-    if "command" in given:
+    if isinstance(given, dict) and ("command" in given or "argv" in given):
         raise JsonWithoutContentType("The body is a JSON object, so send the header Content-Type: application/json.")
 
 

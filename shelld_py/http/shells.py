@@ -1,11 +1,13 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID, and one for a single command."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from operator import attrgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -13,17 +15,29 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
-from shelld_py.errors import RunIdConflict, RunNotFound
+from shelld_py.bash.command import quoted
+from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
-from shelld_py.http.requests import Form, Query, RunQuery, duration_field, header, parent_of_trace, run_request
+from shelld_py.http.requests import (
+    ExecQuery,
+    Form,
+    Query,
+    RunQuery,
+    duration_field,
+    exec_request,
+    header,
+    parent_of_trace,
+    run_request,
+)
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import (
     AcceptedInput,
     Command,
+    ExecRequest,
     KillResult,
     OnInput,
     ResizeRequest,
@@ -47,6 +61,7 @@ from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
+_Run = TypeVar("_Run", bound=RunRequest)
 Submit = Callable[[Command, str | None], Awaitable[LiveRun]]
 
 
@@ -67,14 +82,14 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
     return await _answer_run(call, shell.session_id, submit, Streams.MERGED)
 
 
-async def _execute(call: Call[Any, RunRequest]) -> Response:
+async def _execute(call: Call[Any, ExecRequest]) -> Response:
     """Run a command in a shell of its own."""
-    return await _answer_run(call, None, call.computer.shells.one_shot, Streams.SEPARATE)
+    startup = StartupRequest(startup_file=call.body.startup_file)
+    submit = partial(call.computer.shells.one_shot, request=startup)
+    return await _answer_run(call, None, submit, Streams.SEPARATE)
 
 
-async def _answer_run(
-    call: Call[Any, RunRequest], session_id: str | None, submit: Submit, streams: Streams
-) -> Response:
+async def _answer_run(call: Call[Any, _Run], session_id: str | None, submit: Submit, streams: Streams) -> Response:
     """Start the run that is wanted, or join it where it was started before, and answer."""
     computer, wanted = call.computer, call.body
     timeouts = computer.settings.timeout
@@ -122,17 +137,18 @@ async def _answer_run(
 
 
 async def _start_or_join(
-    call: Call[Any, RunRequest], session_id: str, submit: Submit, streams: Streams, key: str | None
+    call: Call[Any, _Run], session_id: str, submit: Submit, streams: Streams, key: str | None
 ) -> Run:
     """Start a run, or find the one that the same request has started before."""
     store, repeats, wanted = call.computer.store, call.services.repeats, call.body
     command = Command(
-        text=wanted.command,
+        text=quoted(wanted.argv) if wanted.argv else wanted.command or "",
         directory=wanted.directory,
         description=wanted.description,
         stdin=wanted.stdin,
         environment=wanted.environment,
         streams=wanted.streams or streams,
+        deadline=_deadline(wanted.deadline),
     )
     identity = fingerprint(session_id, command)
     done_before = repeats.run_id(key, identity)
@@ -153,6 +169,16 @@ async def _start_or_join(
         raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
     repeats.remember_run(key, identity, run.run_id)
     return run
+
+
+def _deadline(value: object) -> float | None:
+    """Return the seconds of a deadline, if there is one. Raises `InvalidRequest`."""
+    if value is None:
+        return None
+    seconds = duration_field("deadline", value)
+    if not seconds:
+        raise InvalidRequest("deadline must be longer than 0: at that moment the command is killed.")
+    return seconds
 
 
 async def _kill(call: Call[SignalQuery, None]) -> KillResult:
@@ -406,7 +432,7 @@ ENDPOINTS: Final = (
             "what `POST /run` does."
         ),
         errors=_RUN_REFUSED,
-        **_RUN,
+        **{**_RUN, "query": ExecQuery, "body": dataclasses.replace(_RUN["body"], model=ExecRequest, read=exec_request)},
     ),
     Endpoint(
         method="POST",

@@ -200,6 +200,9 @@ class Execution:
         supervisor.after(max(0.0, PROMOTED_AFTER - self.run.duration), partial(context.store.publish, self.run))
         if context.command_lifetime:
             supervisor.after(max(0.0, context.command_lifetime - self.run.duration), self._lifetime_over)
+        deadline = self.run.command.deadline
+        if deadline is not None:
+            supervisor.after(max(0.0, deadline - self.run.duration), partial(self._deadline_over, deadline))
         supervisor.start()
         try:
             ending, left = await self._judged(supervisor)
@@ -360,6 +363,10 @@ class Execution:
         limit = format_duration(self._context.command_lifetime)
         self.run.ends_shell = True
         self.end_soon(Cause.LIFETIME, f"Killed: it ran longer than timeout.command_lifetime, which is {limit}.")
+
+    def _deadline_over(self, deadline: float) -> None:
+        """End the run as a kill does; its shell stays."""
+        self.end_soon(Cause.DEADLINE, f"Killed at its deadline of {format_duration(deadline)}.")
 
 
 async def _within(seconds: float, step: Coroutine[Any, Any, None]) -> None:

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
-from shelld_py.models import Command, ShellState, StartupRequest
+from shelld_py.models import Cause, Command, ShellState, StartupRequest
 from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 
@@ -117,9 +117,9 @@ class Shells:
         self._watch(entry)
         return entry.shell
 
-    async def one_shot(self, command: Command, run_id: str | None) -> LiveRun:
+    async def one_shot(self, command: Command, run_id: str | None, request: StartupRequest | None = None) -> LiveRun:
         """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
-        entry = await self._started(_Kind.ONE_SHOT, StartupRequest())
+        entry = await self._started(_Kind.ONE_SHOT, request or StartupRequest())
         try:
             run = entry.shell.submit(command, run_id)
         except BaseException:
@@ -179,7 +179,8 @@ class Shells:
 
     async def _end_after(self, entry: _Entry, run: LiveRun) -> None:
         await run.wait()
-        await entry.shell.settled()
+        if run.ending is None or run.ending.cause is not Cause.DEADLINE:  # at that all of it goes, as by a kill
+            await entry.shell.settled()
         await self._end(entry, "The shell of the command was closed.")
 
     async def _end(self, entry: _Entry, reason: str) -> None:

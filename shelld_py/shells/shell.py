@@ -93,6 +93,7 @@ class Shell:
             if directory is not None and not _is_directory(directory):
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
+            self._check_startup_file(request)
             self._request = request
             await self._start_bash(Event.START)
 
@@ -292,6 +293,7 @@ class Shell:
                 ),
                 idle_sink=self._take_idle_output,
                 reaper=context.reaper,
+                startup_file=settings.startup_file if request.startup_file is None else request.startup_file,
             )
         except BaseException:
             await self._remove_cgroup()
@@ -307,6 +309,19 @@ class Shell:
         self._take(started)
         if bash.death:
             self._bash_died()
+
+    def _check_startup_file(self, request: StartupRequest) -> None:
+        """Raise `InvalidRequest` where bash would pass over the file that it is to read, without a word.
+
+        One in a home directory is left to bash, which knows whose that is.
+        """
+        path = request.startup_file
+        if not path or path.startswith("~"):
+            return
+        if not path.startswith("/"):
+            raise InvalidRequest(f"startup_file: {path!r} must be an absolute path, or begin with ~/, or be empty.")
+        if not _is_file(path):
+            raise InvalidRequest(f"startup_file: {path!r} is not a file that exists.")
 
     async def _stop_bash(self, cause: Cause, reason: str) -> None:
         """Kill bash and all that it started; see the run, if one was going on, through to its end.
@@ -437,6 +452,13 @@ class Shell:
         if not _is_directory(str(path)):
             raise InvalidRequest(f"directory: {str(path)!r} is not a directory that exists.")
         return str(path)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (ValueError, OSError):
+        return False
 
 
 def _is_directory(path: str) -> bool:

@@ -30,7 +30,7 @@ from shelld_py.tools.data import (
     ShellExec,
     ShellMetadataResult,
 )
-from shelld_py.tools.texts import ending_parts, job_advice, run_text, session_advice, with_footer
+from shelld_py.tools.texts import deadline_note, ending_parts, job_advice, run_text, session_advice, with_footer
 from shelld_py.tools.tool import Progress, ToolCall, ToolResult
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -107,6 +107,7 @@ async def shell_exec(arguments: ShellExec, call: ToolCall) -> ToolResult:
         stdin=arguments.stdin,
         environment=arguments.environment,
         streams=arguments.streams,
+        deadline=arguments.deadline,
     )
     run = await start_run(call, call.computer.shells.one_shot(command, None))
     result = await run_and_show(call, run, longest_wait(call, arguments.timeout), arguments.max_output)
@@ -141,7 +142,7 @@ def _about(result: msgspec.Struct, shown: RunResult, run: LiveRun, advice: str) 
     """Return what a call about `run` gives: `result` for programs, and for the model what is `shown` of it."""
     return ToolResult(
         result=result,
-        text=run_text(shown, directory=shown.directory or shown.working_directory, advice=advice),
+        text=run_text(shown, deadline_note(run), directory=shown.directory or shown.working_directory, advice=advice),
         run_id=run.run_id,
         running=shown.status is RunStatus.RUNNING,
         is_error=failed(shown),

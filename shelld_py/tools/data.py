@@ -20,6 +20,10 @@ Description = Annotated[
 Directory = Annotated[str | None, Meta(description="Where to run it: a directory that exists.")]
 Environment = Annotated[dict[str, str], Meta(description="Variables for the command.")]
 Seconds = Annotated[float, Meta(ge=0)]
+Deadline = Annotated[
+    Annotated[float, Meta(gt=0)] | None,
+    Meta(description="Seconds that the command may take: then it is killed. Without one it goes on."),
+]
 ShellId = Annotated[str, Meta(description="The shell_id that shell_start, or a command still running, has given.")]
 Offset = Annotated[int, Meta(ge=0)]
 
@@ -70,6 +74,7 @@ class ShellExec(Request, frozen=True, kw_only=True):
     timeout: Annotated[
         Seconds | None, Meta(description="Seconds to wait for the end; the command goes on after that.")
     ] = None
+    deadline: Deadline = None
     max_output: Annotated[
         Offset | None, Meta(description="Characters of each stream to return, 0 for all; the middle is left out.")
     ] = None
@@ -85,6 +90,7 @@ class ShellStart(Request, frozen=True, kw_only=True):
     inline_wait: Annotated[
         Seconds, Meta(description="Seconds to wait for the command to end, or to ask for input, before answering.")
     ] = 0.0
+    deadline: Deadline = None
 
 
 class ShellById(Request, frozen=True, kw_only=True):
@@ -130,6 +136,10 @@ class BashArguments(Request, frozen=True, kw_only=True):
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="Milliseconds to wait before answering with the output so far; the command goes on."),
+    ] = None
+    deadline_ms: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Milliseconds that the command may take: then it is killed, and the shell stays."),
     ] = None
 
 

@@ -22,7 +22,16 @@ from shelld_py.tools.data import (
     ShellWrite,
     ShellWriteResult,
 )
-from shelld_py.tools.texts import counted, ending_parts, job_advice, numbers, output_text, seconds_text, with_footer
+from shelld_py.tools.texts import (
+    counted,
+    deadline_note,
+    ending_parts,
+    job_advice,
+    numbers,
+    output_text,
+    seconds_text,
+    with_footer,
+)
 from shelld_py.tools.tool import ToolCall, ToolResult
 
 
@@ -34,6 +43,7 @@ async def shell_start(arguments: ShellStart, call: ToolCall) -> ToolResult:
         description=arguments.description,
         environment=arguments.environment,
         streams=Streams.MERGED,
+        deadline=arguments.deadline,
     )
     run = await start_run(call, call.computer.shells.one_shot(command, None))
     if arguments.inline_wait:
@@ -143,5 +153,5 @@ def _about(run: Run, result: msgspec.Struct, body: str, cursor: int | None, *par
     known = run.result()
     running = known.status is RunStatus.RUNNING
     advice = job_advice(run.run_id, cursor, awaiting_input=known.awaiting_input) if running else None
-    text = with_footer(body, *ending_parts(known), seconds_text(known.duration), *parts, advice)
+    text = with_footer(body, *ending_parts(known), seconds_text(known.duration), deadline_note(run), *parts, advice)
     return ToolResult(result=result, text=text, run_id=run.run_id, running=running)

@@ -11,7 +11,7 @@ from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 from shelld_py.tools.commands import failed, longest_wait, needed_command, projection, shown, wait_for_run
 from shelld_py.tools.data import DEFAULT_PIECE, BashArguments, BashInput, BashResult
-from shelld_py.tools.texts import bash_advice, ending_parts, run_text, seconds_text, with_footer
+from shelld_py.tools.texts import bash_advice, deadline_note, ending_parts, run_text, seconds_text, with_footer
 from shelld_py.tools.tool import ToolCall, ToolResult
 
 _WAIT: Final = 45.0
@@ -30,7 +30,8 @@ async def bash(arguments: BashArguments, call: ToolCall) -> ToolResult:
     if command is None:
         return _restarted(shell)
     before = await _earlier_ending(call)
-    run = _submit(shell, command)
+    deadline = None if arguments.deadline_ms is None else arguments.deadline_ms / 1000
+    run = _submit(shell, Command(text=command, deadline=deadline))
     call.view.run_id, call.view.cursor = run.run_id, 0
     await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, _WAIT))
     cursor = _seen_after(run)
@@ -43,6 +44,7 @@ async def bash(arguments: BashArguments, call: ToolCall) -> ToolResult:
         result,
         f"the shell has ended, {_RESTART}" if result.state is ShellState.UNRECOVERABLE else "",
         before,
+        deadline_note(run),
         directory=result.working_directory,
         advice=bash_advice(awaiting_input=result.awaiting_input),
     )
@@ -80,10 +82,10 @@ async def _start(call: ToolCall, *, restart: bool) -> Shell:
     return computer.main
 
 
-def _submit(shell: Shell, command: str) -> LiveRun:
+def _submit(shell: Shell, command: Command) -> LiveRun:
     """Start a command. Where that cannot be, say what can be done."""
     try:
-        return shell.submit(Command(text=command))
+        return shell.submit(command)
     except ShellBusy as error:
         run = shell.run
         if run is None:

@@ -8,7 +8,8 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
-from shelld_py.models import RunResult, RunStatus
+from shelld_py.models import Cause, RunResult, RunStatus
+from shelld_py.shells.run import LiveRun, Run
 from shelld_py.units import format_duration
 
 _HUNDREDTHS: Final = 10.0
@@ -49,6 +50,8 @@ def ending_parts(result: RunResult) -> list[str]:
     warnings = [warning.rstrip(".") for warning in result.warnings]
     if result.status is RunStatus.RUNNING:
         return ["waiting for input" if result.awaiting_input else "still running", *warnings]
+    if result.cause is Cause.DEADLINE and result.error:
+        return [result.error.rstrip(".").lower(), *warnings]
     parts = [f"exit code {result.exit_code}" if result.exit_code is not None else "no exit code"]
     if result.signal is not None:
         parts.append(f"signal {signal_name(result.signal)}")
@@ -57,6 +60,13 @@ def ending_parts(result: RunResult) -> list[str]:
     if result.error:
         parts.append(result.error.rstrip("."))
     return parts + warnings
+
+
+def deadline_note(run: Run) -> str:
+    """Return when a command that goes on will be killed, if it will."""
+    if not isinstance(run, LiveRun) or not run.running or run.command.deadline is None:
+        return ""
+    return f"killed in {seconds_text(max(0.0, run.command.deadline - run.duration))} at its deadline"
 
 
 def job_advice(shell_id: str, cursor: int | None, *, awaiting_input: bool) -> str:

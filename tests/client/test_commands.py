@@ -125,6 +125,13 @@ def test_a_timeout_ends_the_wait_alone(daemon: RunningDaemon) -> None:
     assert daemon.state() == "busy"
 
 
+def test_a_deadline_ends_the_command(daemon: RunningDaemon) -> None:
+    done = command(daemon.url, "run", "--deadline", "100ms", "sleep 987")
+    assert (done.returncode, done.stderr) == (130, "shelld-py: Killed at its deadline of 100ms.\n")
+    assert daemon.state() == "ready"
+    assert command(daemon.url, "run", "--deadline", "soon", "true").returncode == 2
+
+
 def test_a_command_that_waits_for_input_says_how_to_answer(daemon: RunningDaemon, start: Started) -> None:
     process = start("run", "read -rp 'Name? ' name; echo \"<$name>\"; exit 4")
     assert process.stderr

@@ -170,6 +170,18 @@ def test_shell_exec_stops_waiting_and_a_killed_command_is_an_error(bench: Bench)
     assert "lost, The shell died of SIGKILL" in lost.footer
 
 
+def test_a_deadline_and_what_is_said_of_it(bench: Bench) -> None:
+    """While the command goes on, when it will be killed; afterwards that it was."""
+    called = bench.call("shell_exec", command="sleep 987", timeout=0.05, deadline=0.5)
+    assert re.search(r"still running, .*, killed in \d+ms at its deadline, shell_wait", called.footer)
+    waited = bench.call("shell_wait", shell_id=called.answer["run_id"])
+    assert waited.footer.startswith("killed at its deadline of 500ms, ")
+    called = bench.call("bash", command="kept=1; sleep 987", deadline_ms=100)
+    assert called.answer["is_error"] is True
+    assert called.footer.startswith("killed at its deadline of 100ms, ")
+    assert bench.call("bash", command="echo $kept").result["output"] == "1\n"
+
+
 def test_shell_metadata_is_what_metadata_says(bench: Bench) -> None:
     over_http = bench.daemon.json("GET", "/metadata")
     called = bench.call("shell_metadata")

@@ -37,6 +37,7 @@ KEYS = [
     ("shell", "command", "/bin/bash", "5", '""', (TEXT, "must be a command line")),
     ("shell", "on_exit", "restore", "1", '"restart"', ("must be one of restore, end",) * 2),
     ("shell", "start_on_run", False, "1", '"yes"', ("must be true or false",) * 2),
+    ("shell", "startup_file", "~/.bashrc", "1", '"bashrc"', (TEXT, "must be an absolute path")),
     ("shell", "working_directory", "", "1", NUL, (TEXT, "NUL")),
     ("shell", "term", "xterm-256color", "1", NUL, (TEXT, "NUL")),
     ("shell", "rows", 24, "true", "0", ("must be a whole number from 1 to 65535",) * 2),
