@@ -58,7 +58,7 @@ def test_words_mean_nothing_to_bash(daemon: RunningDaemon, path: str) -> None:
     ("fields", "told"),
     [
         ({"argv": ["ls"], "command": "ls"}, "leave out one"),
-        ({}, "empty"),
+        ({}, "missing"),
         ({"argv": []}, "argv"),
         ({"argv": [""]}, "argv is empty"),
         ({"argv": ["ls", "a\0b"]}, "argv[1] contains a NUL"),
