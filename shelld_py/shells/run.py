@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from shelld_py.models import (
     Cause,
     Command,
@@ -27,7 +29,7 @@ from shelld_py.models import (
     Usage,
     utc_timestamp,
 )
-from shelld_py.output.excerpt import SizeCounter
+from shelld_py.output.excerpt import SizeCounter, text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import INLINE, is_plain
@@ -189,7 +191,17 @@ class StoredRun(Run):
         return self._result
 
     async def measure(self) -> None:
-        """The record has the true sizes."""
+        """Count what was left uncounted when the run was let go of; else the record has the true sizes."""
+        if self._record.uncounted:
+            self._result = await asyncio.to_thread(self._counted)
+
+    def _counted(self) -> RunResult:
+        sizes = {stream: text_size(log) for stream in Stream if (log := self.log(stream))}
+        return msgspec.structs.replace(
+            self._result,
+            original_stdout_size=sizes.get(Stream.STDOUT, 0),
+            original_stderr_size=sizes.get(Stream.STDERR, 0),
+        )
 
     def log(self, stream: Stream) -> OutputLog | None:
         """Return the log of `stream`, if it has one of its own."""
@@ -220,6 +232,8 @@ class LiveRun(Run):
         """Whether its snapshot lies on the disk as it was last written."""
         self.kept: Kept | None = None
         """What is left of it when it is let go of, where that is known before."""
+        self.hurried = False
+        """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
         self._shell_state = shell_state
         self.ending: Ending | None = None
         self.awaiting_input = False
@@ -288,6 +302,8 @@ class LiveRun(Run):
         There is one for each stream of its own: `stdout`, and `stderr` where that goes apart.
         """
         self._channels = {stream: _Channel(log, SizeCounter(log)) for stream, log in logs.items()}
+        if self.hurried:
+            self.hurry()
         held, self._held = self._held, bytearray()
         if held:
             active_at = self.active_at
@@ -385,9 +401,20 @@ class LiveRun(Run):
         return True
 
     async def measure(self) -> None:
-        """Render what has come so far for its size: the next result has the true sizes."""
+        """Render what has come so far for its size: the next result has the true sizes, unless it is hurried."""
         for channel in self._streams.values():
             await channel.counter.measure()
+
+    def hurry(self) -> None:
+        """Have it let go of as soon as it has ended: what is not counted by then counts by its bytes."""
+        self.hurried = True
+        for channel in self._channels.values():
+            channel.counter.stop()
+
+    @property
+    def counted(self) -> bool:
+        """Whether the sizes of the texts are the true ones."""
+        return all(channel.counter.exact for channel in self._channels.values())
 
     def light_record(self) -> Record:
         """Return what is to be kept of a light run that has ended, without making its result first."""
@@ -454,8 +481,7 @@ class LiveRun(Run):
                 processes_left=len(self.background_pids),
             ),
         )
-        settled = ending and all(channel.counter.exact for channel in self._channels.values())
-        self._last_result = result if settled else None
+        self._last_result = result if ending and self.counted else None
         return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:
