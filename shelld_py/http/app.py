@@ -38,6 +38,7 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
+    from shelld_py.http.metrics import Metrics
     from shelld_py.http.socketio import SocketEvents
 
 SOCKET_PATH: Final = "/socket.io/"
@@ -83,6 +84,7 @@ class RouteTable:
             await self._search(scope, receive, send)
         elif isinstance(route.endpoint, partial):
             scope["path_params"] = {}
+            scope["endpoint"] = route.endpoint
             response = await route.endpoint(HttpRequest(scope, receive))
             await response(scope, receive, send)
         else:
@@ -116,6 +118,8 @@ class Application:
         self._computer = computer
         self._keys = keys
         self._logger = logger
+        self.metrics: Metrics | None = None
+        """Counts requests, if anything does."""
         self._audit = computer.audit
         if self._audit:
             self._audit.current_key = lambda: keys.fingerprint
@@ -215,6 +219,8 @@ class Application:
                 if trace:
                     extra["traceparent"] = trace
                 self._logger.info("%s %s %d %.1f ms", *what, extra=extra)
+            if self.metrics:
+                self.metrics.request_ended(scope, status, time.perf_counter() - started)
             if self._audit and is_action(scope):
                 self._audit.note(**action(scope, status, error), request_id=request_id.decode())
 

@@ -315,6 +315,11 @@ class LiveRun(Run):
         """What a light run has written."""
         return bytes(self._held)
 
+    @property
+    def written(self) -> int:
+        """Bytes of output so far."""
+        return sum(channel.log.size for channel in self._channels.values()) if self._channels else len(self._held)
+
     def log(self, stream: Stream) -> OutputLog | None:
         """Return the log of `stream`; standard error has one only where it goes apart."""
         channel = self._streams.get(stream)
