@@ -228,6 +228,7 @@ class ServerSettings:
     body_timeout: float = _setting(_positive_duration, "30s")
     socketio: bool = _setting(_switch, False)
     mcp: bool = _setting(_mcp_switch, False)
+    agent_sandbox: bool = _setting(_switch, False)
 
 
 @dataclass(frozen=True, kw_only=True)

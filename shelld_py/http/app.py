@@ -29,7 +29,7 @@ from shelld_py.http import about, files, runs, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted
 from shelld_py.http.answers import problem_response
-from shelld_py.http.endpoint import Services, unknown_path
+from shelld_py.http.endpoint import Endpoint, Services, unknown_path
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
@@ -140,7 +140,7 @@ class Application:
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
         self.routes = [
             Route(endpoint.path, partial(endpoint.__call__, services), methods=[endpoint.method])
-            for endpoint in ENDPOINTS
+            for endpoint in (*ENDPOINTS, *_optional_endpoints(computer))
         ]
         if self._socket_events:
             self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
@@ -287,6 +287,15 @@ class Application:
             end=self.admission.end,
             max_message=self._computer.settings.server.max_body,
         )
+
+
+def _optional_endpoints(computer: Computer) -> tuple[Endpoint, ...]:
+    """Return those of another contract, which is served where a setting says so."""
+    if not computer.settings.server.agent_sandbox:
+        return ()
+    from shelld_py.http import agent_sandbox
+
+    return agent_sandbox.ENDPOINTS
 
 
 async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:

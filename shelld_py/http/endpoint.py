@@ -178,7 +178,12 @@ class Endpoint:
         return json_response(answer, next(iter(self.answers)))
 
 
-_BEHIND_SETTINGS: Final = {"/mcp": "server.mcp", "/socket.io": "server.socketio"}
+_BEHIND_SETTINGS: Final = {
+    "/mcp": "server.mcp",
+    "/socket.io": "server.socketio",
+    "/execute": "server.agent_sandbox",
+    "/upload": "server.agent_sandbox",
+}
 _OWN_NAME: Final = re.compile(r"^(/(?:runs|sessions|tools))/[^/]+")
 _LONGEST_COMPARED: Final = 200
 

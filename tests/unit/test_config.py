@@ -34,6 +34,7 @@ KEYS = [
     ("server", "body_timeout", 30.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("server", "socketio", False, "1", '"yes"', ("must be true or false",) * 2),
     ("server", "mcp", False, "1", '"yes"', ("must be true or false",) * 2),
+    ("server", "agent_sandbox", False, "1", '"yes"', ("must be true or false",) * 2),
     ("shell", "command", "/bin/bash", "5", '""', (TEXT, "must be a command line")),
     ("shell", "on_exit", "restore", "1", '"restart"', ("must be one of restore, end",) * 2),
     ("shell", "start_on_run", False, "1", '"yes"', ("must be true or false",) * 2),
