@@ -149,7 +149,7 @@ class Shell:
             run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
         await run.measure()
         choice = OutputChoice.of(OutputFormat(format), max_output, self._settings.output)
-        return await with_output(run.result(), run.log, choice, _where)
+        return await with_output(run.result(), run.logs, choice, _where)
 
     async def stdin(self, text: str | bytes, *, eof: bool = False) -> int:
         """Type into the terminal of the running command; return the bytes that it has accepted in all.

@@ -62,7 +62,8 @@ class Channels:
 
     def put_text(self, text: bytes) -> None:
         """Put the text of a command behind the last one, where bash will load it."""
-        self._place_text(text, self._text_end)
+        _write(self._files["text"], text + b"\0", self._text_end)
+        self._text_end += len(text) + 1
 
     def place_text(self, text: bytes, pid: int, descriptor: int) -> bool:
         """Put the text where the process reads next with that descriptor; False where it leads elsewhere."""
@@ -73,7 +74,8 @@ class Channels:
                 place = next(int(line.split()[1]) for line in info if line.startswith("pos:"))
         except (OSError, StopIteration):
             return False
-        self._place_text(text, place)
+        _write(self._files["text"], text + b"\0", place)
+        self._text_end = place + len(text) + 1
         return True
 
     def rewind_text(self) -> None:
@@ -86,10 +88,6 @@ class Channels:
         if self._text_end - self._text_begin > _LARGE_TEXT:
             self._text_begin = self._text_end
             os.ftruncate(self._files["text"], 0)
-
-    def _place_text(self, text: bytes, place: int) -> None:
-        _write(self._files["text"], text + b"\0", place)
-        self._text_end = place + len(text) + 1
 
     def ring(self) -> None:
         """Have bash load and evaluate the text."""

@@ -87,7 +87,8 @@ def check_argv(argv: Sequence[str]) -> None:
 
 def check_command(text: str) -> None:
     """Raise `InvalidRequest` where bash cannot be given `text`."""
-    check_encodable("command", text)
+    if not text.isascii():
+        check_encodable("command", text)
     if "\0" in text:
         raise InvalidRequest("The command contains a NUL character, which bash cannot take.")
 

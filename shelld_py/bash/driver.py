@@ -59,6 +59,8 @@ _ON_EXIT: Final = "--on-exit"
 _TRAP: Final = re.compile(r"\btrap\b")
 _EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
 _SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
+_MAY_SET: Final = re.compile(rf"{_TRAP.pattern}|{_SOURCES.pattern}")
+"""One search that finds nothing in most commands: only where it finds something is looked closer."""
 _FUNCTION: Final = re.compile(r"\(\s*\)|\bfunction\s")
 _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
@@ -165,6 +167,10 @@ class Driver:
         self._words["report_prompt"] = self._report(ReportKind.PROMPT, "nothing", "then_prompt")
         self._words["callback"] = shlex.quote(self._line("callback"))
         self._unset = f"\\builtin unset -v {self._variable}"
+        self._line_for: tuple[Carried | None, str] = (None, "")
+        """What a command of no consequence found the last time, and the line in front of it: mostly the next one's."""
+        self._unchanging: tuple[Report | None, Carried | None] = (None, None)
+        """A report that leaves what is carried as it was, and that."""
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -212,6 +218,9 @@ class Driver:
         The order matters: `trap` and `set` reset `$?`, so the status comes behind them; but a DEBUG trap
         would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
         """
+        plain = not (setup or carried.keeps_trap_function or _MAY_SET.search(command))
+        if plain and self._line_for[0] is carried:
+            return self._line_for[1] + command
         traps = carried.traps
         # `jobs` comes first: directly before an `exit` it would count as the warning about stopped jobs.
         steps = ["\\builtin jobs >|/dev/null"] if carried.jobs else []
@@ -223,20 +232,26 @@ class Driver:
         steps += setup
         if not carried.exit_trap_set:
             steps.append(_trap(self._exit_trap(carried.exit_action), "EXIT"))
-        if carried.keeps_trap_function or sets_exit_trap(command):
+        if not plain and (carried.keeps_trap_function or sets_exit_trap(command)):
             steps.append(self._line("trap"))
         steps += [f"\\builtin set -{flag}" for flag in "vx" if flag in carried.flags]
         steps += [_trap(traps[name], name) for name in ("ERR",) if name in traps]
         if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
             steps.append(f"{{ \\builtin . {self._paths.status} {carried.status} && \\builtin :; }} 2>|/dev/null")
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
-        return ";".join(steps) + "\n" + command
+        line = ";".join(steps) + "\n"
+        if plain:
+            self._line_for = carried, line
+        return line + command
 
     def carry(self, report: Report, before: Carried, command: str, *, children: bool) -> Carried:
         """Return what the next command must find, after `command`, which `report` is about.
 
         `children` says whether bash has any now. A job is a child of this command or of an earlier one.
         """
+        plain = not (children or _MAY_SET.search(command))
+        if plain and (report, before) == self._unchanging:
+            return before
         jobs = children or before.children or report.last_job != before.last_job
         if not report.prepared:
             return replace(before, status=report.status, children=children, jobs=jobs or before.jobs)
@@ -247,7 +262,7 @@ class Driver:
             # A sourced script, which the EXIT trap is, sees neither of these two without functrace.
             traps = {name: before.traps[name] for name in ("DEBUG", "RETURN") if name in before.traps} | traps
         ours = exited or (action or "").startswith(self._exit_action)
-        return Carried(
+        carried = Carried(
             status=report.status,
             flags=report.flags.replace("e", "") if exited else report.flags,
             traps=traps,
@@ -260,6 +275,10 @@ class Driver:
             trap_function=before.keeps_trap_function or sets_exit_trap(command),
             keeps_trap_function=before.keeps_trap_function or defines_exit_trap(command),
         )
+        if plain and carried == before:
+            self._unchanging = report, before
+            return before
+        return carried
 
     def _exit_trap(self, action: str | None) -> str:
         return self._exit_action if action is None else f"{self._exit_action} {_ON_EXIT} {shlex.quote(action)}"

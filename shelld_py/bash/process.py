@@ -40,6 +40,8 @@ _KILL_TIMEOUT: Final = 0.5
 """bash stands still for so long at most: a process that is killed is gone in milliseconds, or hangs."""
 STARTUP_FILE: Final = "~/.bashrc"
 """What an interactive bash reads by itself, `/etc/bash.bashrc` before it where its distribution has that built in."""
+_NOT_COMING: Final = (State.LISTENING, State.EVALUATING, State.DEAD)
+"""Nobody has to wait for the loop: bash is in it, or will never be."""
 FEWEST_DESCRIPTORS: Final = 256
 """bash's numbers go up to 251 in the loop (driver.bash)."""
 
@@ -197,14 +199,16 @@ class Bash:
         if stdin is not None:
             stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
             write_all(stdin_file, encoded(stdin))
-        script = script_of(
-            command,
-            directory=directory,
-            environment=environment,
-            stdin=descriptor_path(stdin_file) if stdin_file >= 0 else None,
-            place=Place(self.directory, self._previous_directory),
-            saved=self._channels.saved,
-        )
+        script = Script(command)
+        if directory or environment or stdin_file >= 0:
+            script = script_of(
+                command,
+                directory=directory,
+                environment=environment,
+                stdin=descriptor_path(stdin_file) if stdin_file >= 0 else None,
+                place=Place(self.directory, self._previous_directory),
+                saved=self._channels.saved,
+            )
         evaluation = Evaluation(script, sink, stderr_sink, stdin_file)
         self._protocol.expected = True
         if self._protocol.state is State.LISTENING and (self._settled or self._drained()):
@@ -391,9 +395,11 @@ class Bash:
         # A trap of the user's on a signal can have changed the modes since: it needs no command for that.
         if not (self._settled and self.terminal.has_baseline_modes):
             self._restore_terminal()
-        setup = [*self._stderr_setup(apart=evaluation.stderr_sink is not None), *evaluation.script.setup]
+        setup = evaluation.script.setup
         self.terminal.sink = evaluation.sink
-        if self.stderr_terminal:
+        if evaluation.stderr_sink or self.stderr_terminal:
+            setup = [*self._stderr_setup(apart=evaluation.stderr_sink is not None), *setup]
+            assert self.stderr_terminal is not None
             self.stderr_terminal.sink = evaluation.stderr_sink or evaluation.sink
         self._run(evaluation.script.text, setup)
 
@@ -463,7 +469,7 @@ class Bash:
     def _run(self, command: str, setup: Sequence[str]) -> None:
         """Have bash, which listens, evaluate `command`; `_ended` follows."""
         self._settled = False
-        self._text = encoded(self._driver.command_text(command, self._carried, setup))
+        self._text = self._driver.command_text(command, self._carried, setup).encode("utf-8", "surrogateescape")
         self._over = self._loop.create_future()
         self._do(self._protocol.run(), None)
         if self._typed_ahead:
@@ -518,8 +524,9 @@ class Bash:
         self._take_report(ended, evaluation.script.text, children=False)
         self._channels.forget_text()
         self._typed_ahead.clear()
-        for terminal in self._terminals():
-            terminal.sink = self._idle_sink
+        self.terminal.sink = self._idle_sink
+        if self.stderr_terminal:
+            self.stderr_terminal.sink = self._idle_sink
         on_end(Outcome(status=ended.status))
         return True
 
@@ -556,7 +563,9 @@ class Bash:
 
     def _drained(self) -> bool:
         """Hand on all that was written; return whether that can be known, as nobody is left who could write."""
-        return not self.has_children() and all(terminal.drained() for terminal in self._terminals())
+        if self.has_children() or not self.terminal.drained():
+            return False
+        return self.stderr_terminal is None or self.stderr_terminal.drained()
 
     async def _fences(self) -> None:
         for terminal in self._terminals():
@@ -606,15 +615,20 @@ class Bash:
         for action in actions:
             if action is Action.SEND_LOOP:
                 self._leave_loop()
+                self._give_up_hopeless()
             elif action is Action.RING:
                 self._channels.put_text(self._text)
                 self._channels.ring()
             elif action is Action.PLACE_TEXT:
                 self._place_text()
+                self._give_up_hopeless()
             elif heard:
                 self._over_with(heard)
-        if self._protocol.in_loop or self._protocol.state is State.DEAD:
+        if self._protocol.state in _NOT_COMING:
             self._in_loop.set()
+
+    def _give_up_hopeless(self) -> None:
+        """Kill a bash that has been given the same command again and again, and never begins with it."""
         if self._protocol.hopeless:
             self._protocol.damage = DAMAGE
             self.kill()

@@ -5,7 +5,7 @@ table has an entry for each pair of state and event; docs/architecture.md shows 
 It knows nothing of the driver's scripts, of descriptors, or of runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -79,19 +79,18 @@ class ReportParser:
         self._exited: Report | None = None
         self._last: tuple[bytes, list[Report]] = (b"", [])
 
-    def feed(self, data: bytes) -> Iterator[Report]:
-        """Take the next bytes; yield each report when it is complete."""
+    def feed(self, data: bytes) -> Sequence[Report]:
+        """Take the next bytes; return the reports that are complete with them."""
         alone = not self._pieces and self._listing is None
         if alone and data == self._last[0]:
             # Most commands leave all as it was: then the report of the last one is this one's.
-            yield from self._last[1]
-            return
+            return self._last[1]
         *tokens, rest = data.split(b"\0")
         reports = [report for token in tokens if (report := self._take(self._joined(token)))]
         self._keep(rest)
         if alone and reports and not rest and self._listing is None and self._exited is None:
             self._last = (data, reports)
-        yield from reports
+        return reports
 
     def _keep(self, piece: bytes) -> None:
         """Keep the beginning of a token; of one that is too long, the end, which may be a tag."""
@@ -299,6 +298,8 @@ class Protocol:
 
     def __init__(self, tag: str, *, restores: bool) -> None:
         self._parser = ReportParser(tag)
+        self.reports = self._parser.feed
+        """Takes the next bytes of the report pipe; returns the reports that are complete with them."""
         self.state = State.COMING
         self.command = 0
         """The number of the last command: who has waited can tell whether it is still the same."""
@@ -338,12 +339,10 @@ class Protocol:
         self._returns = 0
         return self._step(Event.RUN)
 
-    def reports(self, data: bytes) -> Iterator[Report]:
-        """Return the reports that are complete with these bytes, each to be heard before the next is asked for."""
-        return self._parser.feed(data)
-
     def hear(self, report: Report, *, bell_heard: bool = True) -> tuple[Action, ...]:
         """Take a report; `bell_heard` says whether bash has taken the byte that it was rung with."""
+        if report.kind is ReportKind.RAN:
+            return self._step(Event.RAN if report.loaded else Event.UNREAD)
         if report.kind is ReportKind.EXITED:
             self.reported_exit = report.status
         elif report.kind is ReportKind.LOOP:
@@ -355,12 +354,9 @@ class Protocol:
         return self._step(Event.DIED)
 
     def _event(self, report: Report, *, bell_heard: bool) -> Event:
-        kind = report.kind
-        if kind is ReportKind.RAN:
-            return Event.RAN if report.loaded else Event.UNREAD
-        if kind is ReportKind.EXITED:
+        if report.kind is ReportKind.EXITED:
             return Event.RESTORED if self._restores else Event.EXITS
-        if kind is ReportKind.LOOP:
+        if report.kind is ReportKind.LOOP:
             return Event.LOOP
         # What had to be repaired is never evaluated a second time.
         begun = self.state is State.EVALUATING and bell_heard and report.loaded

@@ -18,7 +18,7 @@ from shelld_py.config import ServerSettings
 from shelld_py.errors import BodyTooLarge, HostRefused, KeyRequired, OriginRefused, Overloaded, ShuttingDown
 from shelld_py.http.keylock import KeyHolder, checked_key
 from shelld_py.http.listener import Capacity
-from shelld_py.http.requests import header
+from shelld_py.http.requests import header_fields
 from shelld_py.idle import IdleTimer
 from shelld_py.units import format_size
 
@@ -105,14 +105,16 @@ class Admission:
             self._capacity.spare()
         elif self._capacity.scarce():
             raise Overloaded("Too many connections are open, or too few descriptors are left; try again later.")
-        self.begin()
-        if key and not self._keys.locked and self._exists(scope):
+        if self._closed:
+            raise ShuttingDown(self._closed)
+        self._idle.begin()
+        if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
         limit = sys.maxsize if (scope.get("method"), scope["path"]) in self._unlimited else self._limit
         admitted = Admitted(receive, limit)
         self._admitted.add(admitted)
-        declared = header(scope, b"content-length")
-        if declared and declared.isdigit() and int(declared) > limit:
+        declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
             self.release(admitted)
             raise too_large(limit)
         return admitted
@@ -120,17 +122,12 @@ class Admission:
     def release(self, admitted: Admitted) -> None:
         """A request that was let in is over."""
         self._admitted.discard(admitted)
-        self.end()
+        self._idle.end()
 
     def begin(self) -> None:
         """Count something that a client has asked for, for the idle timer. Raises `ShuttingDown`."""
         self.check_open()
         self._idle.begin()
-
-    @property
-    def waiting(self) -> int:
-        """How many requests have been let in and are not over."""
-        return len(self._admitted)
 
     def check_open(self) -> None:
         """Raise `ShuttingDown` where nobody is let in any more."""
@@ -195,7 +192,8 @@ class Sites:
 
     def check(self, scope: Scope) -> None:
         """Raises `HostRefused`, `OriginRefused`."""
-        host, origin = header(scope, b"host"), header(scope, b"origin")
+        fields = scope.get("fields") or header_fields(scope)
+        host, origin = fields.get(b"host"), fields.get(b"origin")
         if (host, origin) == self._known:
             return
         name = (host or b"").decode("latin-1").strip().lower()

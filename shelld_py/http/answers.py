@@ -20,7 +20,7 @@ from shelld_py.errors import (
     ShellUnrecoverable,
 )
 from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
-from shelld_py.output.excerpt import LARGE, LogOf, OutputChoice, pieces, with_output
+from shelld_py.output.excerpt import LARGE, OutputChoice, pieces, with_output
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.run import Run
 
@@ -72,7 +72,7 @@ def problem_response(error: ShelldError, *, as_text: bool) -> Response:
 
 async def result_of_events(run: Run, choice: OutputChoice) -> RunResult:
     """Return the result that ends the events of a run. As in these, bytes that were not UTF-8 are U+FFFD."""
-    shown = await with_output(run.result(), run.log, choice, _where)
+    shown = await with_output(run.result(), run.logs, choice, _where)
     return msgspec.structs.replace(shown, stdout=_readable(shown.stdout), stderr=_readable(shown.stderr))
 
 
@@ -99,11 +99,12 @@ async def run_response(
     status = HTTPStatus.ACCEPTED if running else HTTPStatus.OK
     notice = AWAITING_INPUT if for_input and result.awaiting_input else TIMED_OUT
     headers = {"Location": f"/runs/{result.run_id}", "Retry-After": "1"} if running else {}
-    sizes = [result.original_stdout_size, result.original_stderr_size]
-    sizes += [log.size for stream in Stream if (log := run.log(stream))]
-    if choice.maximum == 0 and max(sizes) > LARGE:
-        return _streamed(result, run.log, choice.form, status, headers, notice=notice if as_text else None)
-    result = await with_output(result, run.log, choice, _where)
+    logs = run.logs
+    if choice.maximum == 0:
+        sizes = [result.original_stdout_size, result.original_stderr_size, *(log.size for log in logs.values())]
+        if max(sizes) > LARGE:
+            return _streamed(result, logs, choice.form, status, headers, notice=notice if as_text else None)
+    result = await with_output(result, logs, choice, _where)
     if timing:
         headers["Server-Timing"] = _server_timing(*timing, time.perf_counter())
     if not as_text:
@@ -112,12 +113,8 @@ async def run_response(
     if running:
         separator = "\n" if text and not text.endswith("\n") else ""
         text += separator + notice
-    return Response(
-        text.encode("utf-8", "surrogateescape"),
-        status,
-        {**headers, **_run_headers(result, directory)},
-        text_type(choice.form),
-    )
+    headers |= _run_headers(result, directory)
+    return Response(text.encode("utf-8", "surrogateescape"), status, headers, text_type(choice.form))
 
 
 def _server_timing(came: float, begun: float, waited: float, rendered: float) -> str:
@@ -156,10 +153,15 @@ def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, s
 
 
 def _streamed(
-    result: RunResult, log_of: LogOf, form: OutputFormat, status: int, headers: dict[str, str], *, notice: str | None
+    result: RunResult,
+    logs: Mapping[Stream, OutputLog],
+    form: OutputFormat,
+    status: int,
+    headers: dict[str, str],
+    *,
+    notice: str | None,
 ) -> Response:
     """Return all of a large output without ever holding all of it: as text, with `notice` if it runs, or as JSON."""
-    logs = {stream: log for stream in Stream if (log := log_of(stream))}
     ends = {stream: log.size for stream, log in logs.items()}
     if form is OutputFormat.RAW:
         result = msgspec.structs.replace(

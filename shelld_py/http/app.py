@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from urllib.parse import quote
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,7 +39,6 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
-    from shelld_py.http.metrics import Metrics
     from shelld_py.http.socketio import SocketEvents
 
 SOCKET_PATH: Final = "/socket.io/"
@@ -58,39 +58,58 @@ PROBES: Final = ("/health", "/ready")
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 
 
+Serve = Callable[[HttpRequest], Awaitable[Response]]
+"""An endpoint with the services that it works on."""
+_ONE_PARAMETER: Final = re.compile(r"/(?P<noun>[a-z]+)/\{(?P<parameter>\w+)\}(?P<rest>(?:/[a-z]+)?)")
+
+
 def starts_run(path: str) -> bool:
     """Return whether a POST to `path` starts a run."""
     return path in ("/run", "/exec") or (path.startswith("/sessions/") and path.endswith("/run"))
 
 
 class RouteTable:
-    """Finds the endpoint of a request: one without parameters in its path by that path, any other by its pattern."""
+    """Finds the endpoint of a request: by its path, which has no parameter or one behind a noun.
+
+    So are all paths of ours. For any other, and to tell what is wrong, there is Starlette's router.
+    """
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = routes
         self._router = Router(routes, redirect_slashes=False, default=_no_route)
-        exact = [(method, route) for route in routes if not route.param_convertors for method in route.methods or ()]
-        self._exact = {(method, route.path): route for method, route in exact}
+        self._exact: dict[tuple[str, str], Serve] = {}
+        self._below: dict[tuple[str, str, str], tuple[Serve, str]] = {}
+        for route in routes:
+            for method in route.methods or () if isinstance(route.endpoint, partial) else ():
+                if not route.param_convertors:
+                    self._exact[method, route.path] = route.endpoint
+                elif found := _ONE_PARAMETER.fullmatch(route.path):
+                    self._below[method, found["noun"], found["rest"]] = route.endpoint, found["parameter"]
 
     def exists(self, scope: Scope) -> bool:
         """Whether there is an endpoint with the method and path of a request."""
         known = (scope["method"], scope["path"]) in self._exact
         return known or any(route.matches(scope)[0] is Match.FULL for route in self._routes)
 
+    def find(self, scope: Scope) -> "Serve | None":
+        """Return what serves a request, if it is one of our endpoints; its parameters are in the scope then."""
+        method, path = scope["method"], scope["path"]
+        scope["path_params"] = {}
+        if serve := self._exact.get((method, path)):
+            return serve
+        noun, _, rest = path[1:].partition("/")
+        value, slash, rest = rest.partition("/")
+        if value and (found := self._below.get((method, noun, slash + rest))):
+            scope["path_params"] = {found[1]: value}
+            return found[0]
+        return None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request. Raises `NotFound`, `MethodNotAllowed`, and what the endpoint raises."""
-        route = self._exact.get((scope["method"], scope["path"]))
-        if route is None:
-            await self._search(scope, receive, send)
-        elif isinstance(route.endpoint, partial):
-            scope["path_params"] = {}
-            scope["endpoint"] = route.endpoint
-            response = await route.endpoint(HttpRequest(scope, receive))
+        if serve := self.find(scope):
+            response = await serve(HttpRequest(scope, receive))
             await response(scope, receive, send)
-        else:
-            await route.app(scope, receive, send)
-
-    async def _search(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         try:
             await self._router(scope, receive, send)
         except HTTPException:
@@ -118,8 +137,6 @@ class Application:
         self._computer = computer
         self._keys = keys
         self._logger = logger
-        self.metrics: Metrics | None = None
-        """Counts requests, if anything does."""
         self._audit = computer.audit
         if self._audit:
             self._audit.current_key = lambda: keys.fingerprint
@@ -154,18 +171,7 @@ class Application:
         scope["app"] = self
         if scope["type"] == "websocket":
             await self._serve_websocket(scope, receive, send)
-        else:
-            await self._serve_request(scope, receive, send)
-
-    async def aclose(self) -> None:
-        """End what is still being asked for, after the last answers; nobody is let in any more."""
-        if self._socket_events:
-            self._socket_events.drop_clients()
-        await self._end_requests()
-        if self._socket_events:
-            await self._socket_events.aclose()
-
-    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         started = scope["started"] = time.perf_counter()
         fields = header_fields(scope)
         trace = b"traceparent" in fields and parent_of_trace(scope)
@@ -173,12 +179,14 @@ class Application:
         request_id = given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(8).encode()
         status = 0
 
+        def own_headers() -> list[tuple[bytes, bytes]]:
+            return [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
+
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
-                message["headers"] = [*message["headers"], *own]
+                message["headers"] = [*message["headers"], *own_headers()]
             await send(message)
 
         admitted: Admitted | None = None
@@ -191,7 +199,14 @@ class Application:
                 await app(scope, receive, send_with_id)
             else:
                 admitted = self.admission.admit(scope, receive)
-                await app(scope, admitted.receive, send_with_id)
+                serve = self._table.find(scope) if app is self._table else None
+                if serve is None:
+                    await app(scope, admitted.receive, send_with_id)
+                else:
+                    response = await serve(HttpRequest(scope, admitted.receive))
+                    response.raw_headers += own_headers()
+                    status = response.status_code
+                    await response(scope, admitted.receive, send)
         except asyncio.CancelledError:
             if admitted is None or admitted.ended is None:
                 raise
@@ -219,10 +234,16 @@ class Application:
                 if trace:
                     extra["traceparent"] = trace
                 self._logger.info("%s %s %d %.1f ms", *what, extra=extra)
-            if self.metrics:
-                self.metrics.request_ended(scope, status, time.perf_counter() - started)
             if self._audit and is_action(scope):
                 self._audit.note(**action(scope, status, error), request_id=request_id.decode())
+
+    async def aclose(self) -> None:
+        """End what is still being asked for, after the last answers; nobody is let in any more."""
+        if self._socket_events:
+            self._socket_events.drop_clients()
+        await self._end_requests()
+        if self._socket_events:
+            await self._socket_events.aclose()
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket, which is open for Socket.IO alone, if its handshake is let in.

@@ -86,7 +86,9 @@ class Exchange(RequestResponseCycle):
             self.waiting_for_100_continue = False
         if not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-            await self._something_came()
+            if self.more_body or not self.message_event.is_set():
+                await self._something_came()
+            self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
         body, self.body = self.body, bytearray()
@@ -104,7 +106,6 @@ class Exchange(RequestResponseCycle):
                 raise BodyTimeout(f"Nothing of the body came for {self.body_timeout:g}s (server.body_timeout).")
         else:
             await event.wait()
-        event.clear()
 
     def _body_is_overdue(self) -> None:
         self.overdue = True
@@ -112,7 +113,7 @@ class Exchange(RequestResponseCycle):
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return the head of the answer, and note what it says of the body."""
-        lines = [b"%b: %b" % header for header in headers]
+        lines = list(map(b"%b: %b".__mod__, headers))
         if _FORBIDDEN.search(b"".join(lines)):
             raise RuntimeError("a header of the answer has characters that no header can have")
         for name, value in headers:
@@ -172,7 +173,6 @@ class Connection(HttpToolsProtocol):
         self._head_size = 0
         """Bytes of a head that is not complete."""
         self._in_head = False
-        self._in_trailers = False
         self._over = False
         """Whether nothing of what comes is looked at any more."""
 
@@ -200,7 +200,7 @@ class Connection(HttpToolsProtocol):
                 break
             except httptools.HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
-                if self._declines():
+                if self.parser.should_upgrade() and self._declines():
                     self._take_without_offer()
                 elif self._should_upgrade():
                     self._forget_timer()
@@ -219,39 +219,32 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin with a request."""
         self._in_head = True
-        self._in_trailers = False
         super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        if not self._in_trailers:
-            name = name.lower()
-            self.headers.append((name, value))
-            if name == b"expect":
-                self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         """Serve the request, unless it makes an offer: it comes once more."""
         self._in_head = False
-        self._in_trailers = True
         self._head_size = 0
         self._deadline = None
         self.waiting_since = 0.0
-        if self._declines():
+        parser, scope = self.parser, self.scope
+        upgrade = parser.should_upgrade()
+        if upgrade and self._declines():
             return
-        version = self.parser.get_http_version()
-        self.scope["method"] = self.parser.get_method().decode("ascii")
-        self.scope["http_version"] = version
-        if self.parser.should_upgrade() and self._should_upgrade():
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        if upgrade and self._should_upgrade():
             return
+        self.headers = []  # trailers go there, and nobody looks at them
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
-        self.scope["path"] = urllib.parse.unquote(path) if "%" in path else path
-        self.scope["raw_path"] = url.path
-        self.scope["query_string"] = url.query or b""
-        waiting = self._serving()
+        scope["path"] = urllib.parse.unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        waiting = self.cycle is not None and not self.cycle.response_complete
         self.cycle = exchange = Exchange(
-            scope=self.scope,
+            scope=scope,
             transport=self.transport,
             flow=self.flow,
             logger=self.logger,
@@ -260,7 +253,7 @@ class Connection(HttpToolsProtocol):
             default_headers=[],
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
         exchange.body_timeout = self._settings.body_timeout
@@ -273,7 +266,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        if self._declines():
+        if self.parser.should_upgrade() and self._declines():
             return
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
@@ -355,7 +348,8 @@ class Connection(HttpToolsProtocol):
             self._timer = None
 
     def _declines(self) -> bool:
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
+        """Whether the offer that a request makes is not taken up."""
+        return self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
 
     def _take_without_offer(self) -> None:
         """Begin the parser anew, with the request without its offer. Its body and what follows is to be fed next."""

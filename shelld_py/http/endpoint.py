@@ -23,6 +23,7 @@ from shelld_py.http.answers import json_response
 from shelld_py.http.repeats import Repeats
 from shelld_py.http.requests import Form, Query, json_body, query_of, requested_form
 from shelld_py.idle import IdleTimer
+from shelld_py.shells.registry import MAIN
 from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 
@@ -112,20 +113,17 @@ class Call(Generic[_Query, _Body]):
     """A request to an endpoint, as its handler sees it."""
 
     services: Services
+    computer: Computer
+    """What the daemon serves."""
     request: HttpRequest
     form: Form
     query: _Query
     body: _Body
 
     @property
-    def computer(self) -> Computer:
-        """What the daemon serves."""
-        return self.services.computer
-
-    @property
     def shell(self) -> Shell:
         """The shell that the path names; the main shell where it names none. Raises `SessionNotFound`."""
-        return self.computer.shell(self.request.path_params.get("session_id"))
+        return self.computer.shells.get(self.request.scope["path_params"].get("session_id", MAIN))
 
     async def run(self) -> Run:
         """Return the run that the path names. Raises `RunNotFound`."""
@@ -167,7 +165,8 @@ class Endpoint:
             body = await self.body.read(request, query)
         elif self.body and self.body.model:
             body = await json_body(request, self.body.model)
-        call = Call(services, request, requested_form(request.scope, self.default), query, body)
+        form = requested_form(request.scope, self.default)
+        call = Call(services, services.computer, request, form, query, body)
         if services.computer.audit:
             request.scope["asked"] = (call.query, call.body)
         answer = await self.handler(call)

@@ -11,7 +11,7 @@ from starlette.types import Scope
 from shelld_py.audit import key_fingerprint
 from shelld_py.config import KEY_PATTERN
 from shelld_py.errors import KeyMismatch, KeyRequired
-from shelld_py.http.requests import header
+from shelld_py.http.requests import header_fields
 
 
 class KeyHolder:
@@ -21,11 +21,8 @@ class KeyHolder:
         """`preset` is the key that was set in advance."""
         self._preset = preset.encode() if preset is not None else None
         self._key = self._preset
-
-    @property
-    def locked(self) -> bool:
+        self.locked = self._key is not None
         """Whether there is a key."""
-        return self._key is not None
 
     @property
     def fingerprint(self) -> str | None:
@@ -35,7 +32,7 @@ class KeyHolder:
     def lock(self, key: bytes) -> None:
         """Lock to `key`: the first one stays."""
         if self._key is None:
-            self._key = key
+            self._key, self.locked = key, True
 
     def matches(self, key: bytes) -> bool:
         """Whether `key` is the one; where there is none yet, any will do."""
@@ -43,7 +40,7 @@ class KeyHolder:
 
     def forget(self) -> None:
         """Unlock, for the next client; a key that was set in advance stays."""
-        self._key = self._preset
+        self._key, self.locked = self._preset, self._preset is not None
 
 
 def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
@@ -53,15 +50,16 @@ def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
         raise KeyRequired("The X-Shell-Key header is required.")
     if not holder.matches(key):
         raise KeyMismatch("The provided key does not match the locked key.")
-    if not KEY_PATTERN.fullmatch(key.decode("latin-1")):
+    if not holder.locked and not KEY_PATTERN.fullmatch(key.decode("latin-1")):
         raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
     return key
 
 
 def presented_key(scope: Scope) -> bytes:
     """Return the key of the X-Shell-Key header, or of `Authorization: Bearer`; empty where there is none."""
-    key = header(scope, b"x-shell-key")
+    fields = scope.get("fields") or header_fields(scope)
+    key = fields.get(b"x-shell-key")
     if key is not None:
         return key.strip()
-    scheme, _, token = (header(scope, b"authorization") or b"").partition(b" ")
+    scheme, _, token = fields.get(b"authorization", b"").partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""

@@ -45,7 +45,7 @@ class Capacity:
 
     def scarce(self) -> bool:
         """Whether there is too little of either to do more than what must be possible."""
-        return self._reserve.spent() or len(self.connections) > self._limit
+        return (not self._reserve.kept and self._reserve.spent()) or len(self.connections) > self._limit
 
     def spare(self) -> None:
         """Free some descriptors, if need be, for a request that must be possible."""

@@ -107,6 +107,8 @@ _MEDIA_TYPES = {
     "application/problem+json": Form.JSON,
     "text/plain": Form.TEXT,
 }
+_USUAL: Final = {media_type.encode(): form for media_type, form in _MEDIA_TYPES.items()}
+"""What most `Accept` headers are."""
 
 
 def header_fields(scope: Scope) -> dict[bytes, bytes]:
@@ -119,8 +121,7 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header called `name` (lower case), or None."""
-    fields: dict[bytes, bytes] = scope.get("fields") or header_fields(scope)
-    return fields.get(name)
+    return (scope.get("fields") or header_fields(scope)).get(name)
 
 
 def parent_of_trace(scope: Scope) -> str | None:
@@ -136,9 +137,11 @@ def parent_of_trace(scope: Scope) -> str | None:
 
 def requested_form(scope: Scope, default: Form) -> Form:
     """Return the form that `Accept` prefers among those that there are (RFC 9110, 12.5.1), or the default."""
-    accept = header(scope, b"accept")
-    if accept is None or accept == b"*/*":
-        return default
+    accept = (scope.get("fields") or header_fields(scope)).get(b"accept", b"*/*")
+    return default if accept == b"*/*" else _USUAL.get(accept) or _preferred(accept, default)
+
+
+def _preferred(accept: bytes, default: Form) -> Form:
     best, preferred = 0.0, default
     for part in accept.decode("latin-1").lower().split(","):
         media_type, *parameters = (item.strip() for item in part.split(";"))
@@ -210,9 +213,11 @@ def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
     """Return the query string as a `model`. Raises `InvalidRequest` with what is wrong and what there could be."""
+    if not request.scope["query_string"]:
+        return model()
     fields: dict[str, object] = {}
     kinds = _kinds(model)
-    for name, value in request.query_params.multi_items() if request.scope["query_string"] else ():
+    for name, value in request.query_params.multi_items():
         kind = kinds.get(name)
         if kind is None:
             raise _refusal(Fault(FaultKind.UNKNOWN, name), model, "parameter")
@@ -277,17 +282,21 @@ async def exec_request(request: HttpRequest, query: Any) -> ExecRequest:
 
 
 async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _Run:
-    fields = _given(query)
+    headers = request.scope.get("fields") or header_fields(request.scope)
+    fields = _given(query) if request.scope["query_string"] else {}
     if "environment" in fields:
         fields["environment"] = _environment_parameters(query.environment)
-    if timeout := header(request.scope, b"x-command-timeout"):
+    if timeout := headers.get(b"x-command-timeout"):
         fields.setdefault("timeout", timeout.decode("latin-1"))
     body = await request.body()
-    if is_json(request):
+    content_type = headers.get(b"content-type", b"")
+    if content_type and is_json(request):
         wanted = decode_json(body, model, fields)
-    else:
+    elif fields or content_type or b"{" in body:
         _refuse_json(request, body)
         wanted = _raw(model, "command", body, fields)
+    else:
+        wanted = model(command=body.decode("utf-8", "surrogateescape"))
     if wanted.argv is not None:
         if wanted.command is not None:
             raise InvalidRequest("There are both command and argv: leave out one of them.")

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
@@ -28,7 +26,6 @@ from shelld_py.http.requests import (
     RunQuery,
     duration_field,
     exec_request,
-    header,
     parent_of_trace,
     run_request,
 )
@@ -51,7 +48,6 @@ from shelld_py.models import (
     StateAnswer,
     Status,
     StdinRequest,
-    Stream,
     Streams,
     utc_timestamp,
 )
@@ -62,7 +58,8 @@ from shelld_py.shells.shell import Shell
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 
 _Run = TypeVar("_Run", bound=RunRequest)
-Submit = Callable[[Command, str | None], Awaitable[LiveRun]]
+_ONE_SHOT: Final = "exec"
+"""What stands for the session of a run with a shell of its own, where requests are compared."""
 
 
 async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
@@ -71,76 +68,28 @@ async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
 
 
 async def _run(call: Call[Any, RunRequest]) -> Response:
-    """Run a command and answer when it is over, or when the wait is."""
+    """Run a command in a shell that is there."""
     shell = call.shell
-    if shell is call.computer.main and call.computer.settings.shell.start_on_run:
+    if call.computer.settings.shell.start_on_run and shell is call.computer.main:
         await call.computer.ensure_started()
-
-    async def submit(command: Command, run_id: str | None) -> LiveRun:
-        return shell.submit(command, run_id)
-
-    return await _answer_run(call, shell.session_id, submit, Streams.MERGED)
+    return await _answer_run(call, shell, Streams.MERGED)
 
 
 async def _execute(call: Call[Any, ExecRequest]) -> Response:
     """Run a command in a shell of its own."""
-    startup = StartupRequest(startup_file=call.body.startup_file)
-    submit = partial(call.computer.shells.one_shot, request=startup)
-    return await _answer_run(call, None, submit, Streams.SEPARATE)
+    return await _answer_run(call, None, Streams.SEPARATE)
 
 
-async def _answer_run(call: Call[Any, _Run], session_id: str | None, submit: Submit, streams: Streams) -> Response:
-    """Start the run that is wanted, or join it where it was started before, and answer."""
+async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Streams) -> Response:
+    """Start the run that is wanted, or join it where it was started before; answer when the wait for it is over.
+
+    Without a shell it gets one of its own.
+    """
     computer, wanted = call.computer, call.body
     timeouts = computer.settings.timeout
     timeout = timeouts.command if wanted.timeout is None else duration_field("timeout", wanted.timeout)
     timeout = min(timeout, timeouts.command_maximum)
     choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
-    key = idempotency_key(call.request.scope)
-    shell = computer.shells.find(session_id) if session_id and wanted.echo and call.form is Form.EVENTS else None
-    async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
-        with contextlib.ExitStack() as started:
-            if shell:  # before the command begins, for programs look at once whether there is an echo
-                started.enter_context(shell.echo())
-            run = await _start_or_join(call, session_id or "exec", submit, streams, key)
-            echo = started.pop_all()
-    call.request.scope["run"] = run
-    submitted = time.perf_counter()
-
-    async def last_result() -> RunResult:
-        await run.measure()
-        part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
-        return await result_of_events(run, part)
-
-    for_input = wanted.on_input is OnInput.RETURN
-    as_text = call.form is Form.TEXT
-    if call.form is Form.EVENTS:
-        if isinstance(run, LiveRun):
-            computer.store.publish(run)
-        logs = [(stream, log, 0) for stream in Stream if (log := run.log(stream))]
-        headers = {**EVENT_HEADERS, "X-Run-Id": run.run_id}
-        events = follow(run, logs, wanted.format, timeout, last_result, for_input=for_input)
-        return StreamingResponse(holding(echo, events), headers=headers, media_type=MEDIA_TYPE)
-    directory = None
-    if isinstance(run, LiveRun):
-        await run.wait(timeout, for_input=for_input)
-        if run.running:
-            run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
-            computer.store.publish(run)
-        await run.measure()
-        directory = run.working_directory
-    timing = (call.request.scope["started"], submitted, time.perf_counter())
-    result = run.result()
-    return await run_response(
-        run, result, choice, as_text=as_text, directory=directory, for_input=for_input, timing=timing
-    )
-
-
-async def _start_or_join(
-    call: Call[Any, _Run], session_id: str, submit: Submit, streams: Streams, key: str | None
-) -> Run:
-    """Start a run, or find the one that the same request has started before."""
-    store, repeats, wanted = call.computer.store, call.services.repeats, call.body
     command = Command(
         text=quoted(wanted.argv) if wanted.argv else wanted.command or "",
         directory=wanted.directory,
@@ -150,19 +99,73 @@ async def _start_or_join(
         streams=wanted.streams or streams,
         deadline=_deadline(wanted.deadline),
     )
-    identity = fingerprint(session_id, command)
+    if call.form is Form.EVENTS:
+        return await _run_as_events(call, shell, command, timeout)
+    run = call.request.scope["run"] = await _start_or_join(call, shell, command)
+    submitted = time.perf_counter()
+    for_input = wanted.on_input is OnInput.RETURN
+    directory = None
+    if isinstance(run, LiveRun):
+        await run.wait(timeout, for_input=for_input)
+        if run.ending is None:
+            run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
+            computer.store.publish(run)
+        await run.measure()
+        directory = run.working_directory
+    timing = (call.request.scope["started"], submitted, time.perf_counter())
+    as_text, result = call.form is Form.TEXT, run.result()
+    return await run_response(
+        run, result, choice, as_text=as_text, directory=directory, for_input=for_input, timing=timing
+    )
+
+
+async def _run_as_events(
+    call: Call[Any, _Run], shell: Shell | None, command: Command, timeout: float
+) -> StreamingResponse:
+    computer, wanted = call.computer, call.body
+    with contextlib.ExitStack() as started:
+        if shell and wanted.echo:  # before the command begins, for programs look at once whether there is an echo
+            started.enter_context(shell.echo())
+        run = call.request.scope["run"] = await _start_or_join(call, shell, command)
+        echo = started.pop_all()
+
+    async def last_result() -> RunResult:
+        await run.measure()
+        part = OutputChoice.of(wanted.format, wanted.max_output or None, computer.settings.output)
+        return await result_of_events(run, part)
+
+    if isinstance(run, LiveRun):
+        computer.store.publish(run)
+    logs = [(stream, log, 0) for stream, log in run.logs.items()]
+    headers = {**EVENT_HEADERS, "X-Run-Id": run.run_id}
+    for_input = wanted.on_input is OnInput.RETURN
+    events = follow(run, logs, wanted.format, timeout, last_result, for_input=for_input)
+    return StreamingResponse(holding(echo, events), headers=headers, media_type=MEDIA_TYPE)
+
+
+async def _start_or_join(call: Call[Any, _Run], shell: Shell | None, command: Command) -> Run:
+    """Start a run, or find the one that the same request has started before."""
+    if call.body.run_id or b"idempotency-key" in call.request.scope["fields"]:
+        key = idempotency_key(call.request.scope)
+        identity = fingerprint(shell.session_id if shell else _ONE_SHOT, command)
+        async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
+            return await _named_run(call, shell, command, key, identity)
+    return await _started(call, shell, command, None)
+
+
+async def _named_run(
+    call: Call[Any, _Run], shell: Shell | None, command: Command, key: str | None, identity: str
+) -> Run:
+    """Start a run that its client can name again, by its id or by the `key` of its request, or find it."""
+    store, repeats = call.computer.store, call.services.repeats
     done_before = repeats.run_id(key, identity)
-    run_id = done_before or wanted.run_id
+    run_id = done_before or call.body.run_id
     run = await store.find(run_id) if run_id else None
     if run is None and done_before:
         raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
     if run is None:
-        if header(call.request.scope, b"traceparent") and (trace := parent_of_trace(call.request.scope)):
-            # Not a part of what makes two requests the same: each repeat is a span of its own.
-            command = replace(command, environment={"TRACEPARENT": trace, **command.environment})
         try:
-            run = started = await submit(command, wanted.run_id)
-            started.request_fingerprint = identity
+            run = await _started(call, shell, command, run_id)
         except RunIdConflict:
             run = await store.get(run_id or "")
     if run.identity != identity:
@@ -179,6 +182,21 @@ def _deadline(value: object) -> float | None:
     if not seconds:
         raise InvalidRequest("deadline must be longer than 0: at that moment the command is killed.")
     return seconds
+
+
+async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command, run_id: str | None) -> LiveRun:
+    request = shell.session_id if shell else _ONE_SHOT, command
+    if b"traceparent" in call.request.scope["fields"] and (trace := parent_of_trace(call.request.scope)):
+        # Not a part of what makes two requests the same: each repeat is a span of its own.
+        command = replace(command, environment={"TRACEPARENT": trace, **command.environment})
+    if shell:
+        run = shell.submit(command, run_id)
+    else:
+        startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
+        startup = StartupRequest(startup_file=startup_file)
+        run = await call.computer.shells.one_shot(command, run_id, request=startup)
+    run.request = request
+    return run
 
 
 async def _kill(call: Call[SignalQuery, None]) -> KillResult:

@@ -39,29 +39,30 @@ class Reserve:
     def __init__(self, size: int) -> None:
         """Nothing is kept before `fill`."""
         self._size = size
-        self._kept: list[int] = []
+        self.kept: list[int] = []
+        """Those that are open."""
 
     def fill(self) -> None:
         """Keep as many as are wanted, where there are more than these."""
-        if not self._kept and free() >= 2 * self._size:
+        if not self.kept and free() >= 2 * self._size:
             with contextlib.suppress(OSError):
-                while len(self._kept) < self._size:
-                    self._kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                while len(self.kept) < self._size:
+                    self.kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def release(self) -> bool:
         """Close all that are kept; return whether there were any."""
-        kept, self._kept = self._kept, []
+        kept, self.kept = self.kept, []
         for descriptor in kept:
             os.close(descriptor)
         return bool(kept)
 
     def spent(self) -> bool:
         """Whether it had to be released, and there is too little to keep it again."""
-        if not self._kept:
+        if not self.kept:
             self.fill()
-        return not self._kept
+        return not self.kept
 
     def spare(self) -> None:
         """Release it if hardly anything is left beside it: for what needs descriptors and must be possible."""
-        if self._kept and free() < self._size // 2:
+        if self.kept and free() < self._size // 2:
             self.release()

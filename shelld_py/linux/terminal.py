@@ -55,6 +55,8 @@ _LEFTOVERS: Final = 64
 """Reads of 4 KiB after which a terminal that nobody writes to must be empty: the kernel holds 64 KiB or so."""
 
 _IFLAG, _OFLAG, _LFLAG, _CC = 0, 1, 3, 6
+_MODES_BUFFER: Final = bytes(64)
+"""Room for the kernel's struct termios, which has 36 bytes on most machines and 44 at the most."""
 _ECHO: Final = termios.ECHO | termios.ECHOE | termios.ECHOK
 
 Sink = Callable[[memoryview], None]
@@ -91,6 +93,7 @@ class Terminal:
         os.set_blocking(master, False)
         self._slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._baseline = termios.tcgetattr(self._slave)
+        self._baseline_bytes = fcntl.ioctl(self._slave, termios.TCGETS, _MODES_BUFFER)
         self._echo_holders = 0
         self._line_echo: LineEcho | None = None
         # Anonymous memory of its own takes no more than what has been read into it, and all is given back at the end.
@@ -139,10 +142,12 @@ class Terminal:
         """Make the terminal as new: baseline modes, output not stopped, no input left unread."""
         self._input.clear()
         self._loop.remove_writer(self._master)
-        with self._unless_hung_up():
+        try:
             termios.tcflush(self._slave, termios.TCIFLUSH)
-            if termios.tcgetattr(self._slave) != self._baseline:
+            if not self.has_baseline_modes:
                 termios.tcsetattr(self._slave, termios.TCSANOW, self._baseline)
+        except (OSError, termios.error) as error:
+            self._note_hangup(error)
         if self._echo_holders:
             self._line_echo = None
             self._set_echo(on=True)
@@ -183,8 +188,12 @@ class Terminal:
 
     @property
     def has_baseline_modes(self) -> bool:
-        """Whether the modes are those that every run starts with."""
-        return self._modes() == self._baseline
+        """Whether the modes are those that every run starts with; also where the terminal was hung up."""
+        try:  # the bytes as they are: termios.tcgetattr makes a list of lists of them, for each command
+            return fcntl.ioctl(self._slave, termios.TCGETS, _MODES_BUFFER) == self._baseline_bytes
+        except OSError as error:
+            self._note_hangup(error)
+            return True
 
     def resume(self) -> None:
         """Let output flow again, whether a program (tcflow(3)) or a key (^S) has stopped it.
@@ -192,9 +201,11 @@ class Terminal:
         TCOON alone undoes only what TCOOFF did.
         """
         if self._slave >= 0:
-            with self._unless_hung_up():
+            try:
                 termios.tcflow(self._slave, termios.TCOOFF)
                 termios.tcflow(self._slave, termios.TCOON)
+            except (OSError, termios.error) as error:
+                self._note_hangup(error)
 
     async def fence(self) -> None:
         """Return when everything that was written to the terminal before this call has gone to the sink."""
@@ -223,11 +234,15 @@ class Terminal:
         """
         if self._passed or self._behind_fence:
             return False
-        with contextlib.suppress(BlockingIOError), self._unless_hung_up():
+        try:
             for _ in range(_LEFTOVERS):
                 self.sink(self._buffer[: os.readv(self._master, [self._buffer])])
-            return False
-        return True
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            self._note_hangup(error)
+            return True
+        return False
 
     def write(self, data: bytes) -> None:
         """Type `data`: what the terminal does not take at once is kept and follows when there is room."""

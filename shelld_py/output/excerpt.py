@@ -5,7 +5,7 @@ who waits.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -14,7 +14,7 @@ import msgspec
 from shelld_py.config import OutputSettings
 from shelld_py.models import OutputFormat, RunResult, Stream
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import INLINE, LINE_LIMIT, RawDecoder, TextRenderer, is_plain
+from shelld_py.output.text import INLINE, LINE_LIMIT, RawDecoder, TextRenderer, is_plain, render
 
 LARGE: Final = 1024 * 1024
 """Bytes beyond which all of an output is sent piece by piece."""
@@ -23,7 +23,6 @@ READ_SIZE: Final = 64 * 1024
 _FIRST_WINDOW: Final = 64 * 1024
 """Bytes from the end in which the last part of an output is looked for first."""
 
-LogOf = Callable[[Stream], OutputLog | None]
 WhereToRead = Callable[[str, Stream], str]
 
 
@@ -59,13 +58,16 @@ class Excerpt:
     size: int
 
 
+_NOTHING: Final = Excerpt("", truncated=False, size=0)
+
+
 class SizeCounter:
     """How many characters the text of a growing log has: of plain text its bytes; anything else is rendered when asked.
 
     Belongs to an event loop. What is no longer kept (a log keeps its beginning and its end) counts by its bytes.
     """
 
-    __slots__ = ("_ended", "_line", "_log", "_measuring", "_position", "_renderer", "_size", "_stopped", "_unfinished")
+    __slots__ = ("_ended", "_line", "_log", "_measuring", "_position", "_renderer", "_size", "_unfinished")
 
     def __init__(self, log: OutputLog) -> None:
         self._log = log
@@ -76,7 +78,7 @@ class SizeCounter:
         self._position = 0
         """Bytes that are counted."""
         self._size = self._unfinished = 0
-        self._ended = self._stopped = False
+        self._ended = False
         self._measuring = asyncio.Lock()
 
     def note(self, data: memoryview) -> None:
@@ -98,10 +100,6 @@ class SizeCounter:
     def finish(self) -> None:
         """What is left unfinished counts as it is: nothing more will come."""
         self._ended = True
-
-    def stop(self) -> None:
-        """Count no more, and break off what a thread is counting: what is left counts by its bytes."""
-        self._stopped = True
 
     @property
     def exact(self) -> bool:
@@ -139,8 +137,6 @@ class SizeCounter:
         if renderer is None or (self._position == end and not self._ended):
             return
         while self._position < end:
-            if self._stopped:
-                return
             chunk = self._log.read(self._position, READ_SIZE)
             self._size += min(chunk.dropped, end - self._position) + len(renderer.feed(chunk.data))
             self._position = chunk.end
@@ -149,32 +145,28 @@ class SizeCounter:
         self._unfinished = len(renderer.unfinished()[0])
 
 
-def text_size(log: OutputLog) -> int:
-    """Return the characters of the text of a log that is complete; what is not kept counts by its bytes."""
-    return log.size - log.kept + sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
-
-
-async def with_output(result: RunResult, log_of: LogOf, choice: OutputChoice, where: WhereToRead) -> RunResult:
+async def with_output(
+    result: RunResult, logs: Mapping[Stream, OutputLog], choice: OutputChoice, where: WhereToRead
+) -> RunResult:
     """Return `result`, which has the true sizes of the texts, with the part of its output that is wanted.
 
     `where` says how all of a stream can be read, by run id: the mark in a cut output tells it.
     """
     sizes = {Stream.STDOUT: result.original_stdout_size, Stream.STDERR: result.original_stderr_size}
-    logs = {stream: log for stream in sizes if (log := log_of(stream))}
-    ends = {stream: log.size for stream, log in logs.items()}
-    shown = dict.fromkeys(sizes, Excerpt("", False, 0))
+    shown = {Stream.STDOUT: _NOTHING, Stream.STDERR: _NOTHING}
     for stream, log in logs.items():
-        mark = f"... [{{}} characters omitted; the full output: {where(result.run_id, stream)}] ..."
-        arguments = (log, sizes[stream], choice, mark, ends[stream])
-        small = ends[stream] <= INLINE
-        shown[stream] = excerpt(*arguments) if small else await asyncio.to_thread(excerpt, *arguments)
+        if end := log.size:
+            mark = f"... [{{}} characters omitted; the full output: {where(result.run_id, stream)}] ..."
+            arguments = (log, sizes[stream], choice, mark, end)
+            shown[stream] = excerpt(*arguments) if end <= INLINE else await asyncio.to_thread(excerpt, *arguments)
+    stdout, stderr = shown[Stream.STDOUT], shown[Stream.STDERR]
     return msgspec.structs.replace(
         result,
-        stdout=shown[Stream.STDOUT].text,
-        stderr=shown[Stream.STDERR].text,
-        truncated=any(part.truncated for part in shown.values()),
-        original_stdout_size=shown[Stream.STDOUT].size,
-        original_stderr_size=shown[Stream.STDERR].size,
+        stdout=stdout.text,
+        stderr=stderr.text,
+        truncated=stdout.truncated or stderr.truncated,
+        original_stdout_size=stdout.size,
+        original_stderr_size=stderr.size,
     )
 
 
@@ -187,6 +179,11 @@ def excerpt(log: OutputLog, size: int, choice: OutputChoice, mark: str, end: int
     a thread.
     """
     form = choice.form
+    if end <= INLINE and len(data := log.read(0, end).data) == end:  # at once, and nothing of it is gone
+        whole = render(data) if form is OutputFormat.TEXT else data.decode("utf-8", "surrogateescape")
+        size = size if form is OutputFormat.TEXT else len(whole)
+        if choice.maximum == 0 or size <= choice.maximum:
+            return Excerpt(whole, truncated=False, size=size)
     size = size if form is OutputFormat.TEXT else sum(len(piece) for piece in pieces(log, form, end=end))
     if choice.maximum == 0 or size <= choice.maximum:
         return Excerpt("".join(pieces(log, form, end=end)), truncated=False, size=size)

@@ -167,6 +167,8 @@ class RawDecoder:
 
 def render(data: bytes) -> str:
     """Return the text of a whole output."""
+    if is_plain(data):
+        return data.decode("utf-8", "replace")
     renderer = TextRenderer()
     return renderer.feed(data) + renderer.finish()
 

@@ -61,6 +61,11 @@ class RunDirectories:
         self._made = max(map(_number, left), default=0)
         self._remove_in_background([f"{self._private}/{name}" for name in left])
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is a directory for the next run, and nothing to be put in order."""
+        return self._spare is not None and not self._vacated
+
     def path(self, run_id: str) -> str:
         """Return where the files of a run lie."""
         return self._unpublished.get(run_id) or f"{self.root}/{run_id}"

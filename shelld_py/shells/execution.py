@@ -14,8 +14,8 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,11 +84,14 @@ class ShellContext:
     kill_counter: KillCounter | None = None
     memory_limit: MemoryLimit | None = None
     """That of the container which the daemon is in."""
-    on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
-    """Called with each run that has ended."""
     store: RunStore
     reaper: Reaper
     logger: logging.Logger
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether there are limits that somebody has to look after."""
+        return limited(self.limits)
 
 
 class Execution:
@@ -126,13 +129,14 @@ class Execution:
         self._shell_name = shell_name
         self._on_promotion = on_promotion
         self._on_plain_end = on_plain_end
-        self._earlier = background.alive() if background else []
-        self._before = used if used and not background else bash.usage()
+        beside_others = bool(background)
+        self._earlier = background.alive() if beside_others else []
+        self._before = bash.usage() if used is None or beside_others else used
         self._line_typed = True
         self._ends: set[asyncio.Task[None]] = set()
         command = run.command
         apart = command.streams is Streams.SEPARATE
-        light = not (apart or background or cgroup or limited(context.limits))
+        light = not (apart or beside_others or cgroup or context.limited)
         self._kills_before = 0
         self._outcome: Coroutine[Any, Any, Outcome]
         # What breaks a limit is told by what there was before the command.

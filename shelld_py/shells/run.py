@@ -11,7 +11,7 @@ logs on the disk; nobody can see what it was before.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -29,11 +29,11 @@ from shelld_py.models import (
     Usage,
     utc_timestamp,
 )
-from shelld_py.output.excerpt import SizeCounter, text_size
+from shelld_py.output.excerpt import SizeCounter
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
-from shelld_py.output.text import INLINE, is_plain
-from shelld_py.shells.record import Kept, Record
+from shelld_py.output.text import INLINE, is_plain, render
+from shelld_py.shells.record import Kept, Record, fingerprint
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a log that a read by cursor gives unless it asks for less or more."""
@@ -53,14 +53,6 @@ class Ending:
     signal: int | None = None
     error: str | None = None
     restored: bool = False
-
-
-@dataclass(slots=True)
-class _Channel:
-    """One output stream: its log, and the size of its text."""
-
-    log: OutputLog
-    counter: SizeCounter
 
 
 class Run(ABC):
@@ -91,9 +83,14 @@ class Run(ABC):
     async def measure(self) -> None:
         """Render what has come so far for its size: the next result has the true sizes."""
 
+    @property
     @abstractmethod
+    def logs(self) -> Mapping[Stream, OutputLog]:
+        """The logs of its output; standard error has one only where it goes apart."""
+
     def log(self, stream: Stream) -> OutputLog | None:
-        """Return the log of `stream`; standard error has one only where it goes apart."""
+        """Return the log of `stream`, if it has one of its own."""
+        return self.logs.get(stream)
 
     @abstractmethod
     async def changed(self, deadline: float | None = None) -> bool:
@@ -119,7 +116,9 @@ class Run(ABC):
 
     async def wait(self, timeout: float | None = None, *, for_input: bool = False) -> None:
         """Return when the run has ended, or after `timeout` seconds; `for_input`: or when it waits for input."""
-        await self.until(lambda: not self.running or (for_input and self.awaiting_input), timeout)
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while self.running and not (for_input and self.awaiting_input) and await self.changed(deadline):
+            pass
 
     async def read(
         self,
@@ -191,21 +190,12 @@ class StoredRun(Run):
         return self._result
 
     async def measure(self) -> None:
-        """Count what was left uncounted when the run was let go of; else the record has the true sizes."""
-        if self._record.uncounted:
-            self._result = await asyncio.to_thread(self._counted)
+        """The record has the true sizes."""
 
-    def _counted(self) -> RunResult:
-        sizes = {stream: text_size(log) for stream in Stream if (log := self.log(stream))}
-        return msgspec.structs.replace(
-            self._result,
-            original_stdout_size=sizes.get(Stream.STDOUT, 0),
-            original_stderr_size=sizes.get(Stream.STDERR, 0),
-        )
-
-    def log(self, stream: Stream) -> OutputLog | None:
-        """Return the log of `stream`, if it has one of its own."""
-        return self._log_of(stream)
+    @cached_property
+    def logs(self) -> Mapping[Stream, OutputLog]:
+        """Those of its logs that are still there."""
+        return {stream: log for stream in Stream if (log := self._log_of(stream))}
 
     async def changed(self, deadline: float | None = None) -> bool:
         """Return at `deadline`."""
@@ -227,13 +217,12 @@ class LiveRun(Run):
         self.session_id = session_id
         self.command = command
         self.number = number
-        self.request_fingerprint = ""
+        self.request: tuple[str, Command] | None = None
+        """What a client has asked for, to be told from other requests: where, and which command; None if none has."""
         self.saved = False
         """Whether its snapshot lies on the disk as it was last written."""
         self.kept: Kept | None = None
         """What is left of it when it is let go of, where that is known before."""
-        self.hurried = False
-        """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
         self._shell_state = shell_state
         self.ending: Ending | None = None
         self.awaiting_input = False
@@ -258,12 +247,18 @@ class LiveRun(Run):
         """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
         self._duration = 0.0
         self._last_result: RunResult | None = None
+        """The result, once all that it says of the run is known and stays."""
+        self._record: Record | None = None
+        """What is kept of it, where it has ended light."""
         self.on_promotion: Callable[[], None] | None = None
         """What makes it a full run, by `take_logs`; None for one that is that, or has ended."""
-        self._held = bytearray()
-        self._channels: dict[Stream, _Channel] = {}
-        """Its output streams; none as long as it is light."""
-        self._waiters: set[asyncio.Future[None]] = set()
+        self.held = b""
+        """What it has written, as long as it is light."""
+        self._logs: Mapping[Stream, OutputLog] = {}
+        """None as long as it is light."""
+        self._counters: dict[Stream, SizeCounter] = {}
+        """Of the logs of a full run."""
+        self._waiters: set[asyncio.Future[bool]] = set()
 
     @property
     def status(self) -> RunStatus:
@@ -273,7 +268,7 @@ class LiveRun(Run):
     @property
     def identity(self) -> str:
         """The fingerprint of the request that started it; empty where no request did."""
-        return self.request_fingerprint
+        return fingerprint(*self.request) if self.request else ""
 
     @property
     def running(self) -> bool:
@@ -301,61 +296,33 @@ class LiveRun(Run):
 
         There is one for each stream of its own: `stdout`, and `stderr` where that goes apart.
         """
-        self._channels = {stream: _Channel(log, SizeCounter(log)) for stream, log in logs.items()}
-        if self.hurried:
-            self.hurry()
-        held, self._held = self._held, bytearray()
+        self._logs = logs
+        self._counters = {stream: SizeCounter(log) for stream, log in logs.items()}
+        held, self.held = self.held, b""
         if held:
             active_at = self.active_at
             self._append(Stream.STDOUT, memoryview(held))
             self.active_at = active_at
 
     @property
-    def held(self) -> bytes:
-        """What a light run has written."""
-        return bytes(self._held)
-
-    @property
-    def written(self) -> int:
-        """Bytes of output so far."""
-        return sum(channel.log.size for channel in self._channels.values()) if self._channels else len(self._held)
-
-    def log(self, stream: Stream) -> OutputLog | None:
-        """Return the log of `stream`; standard error has one only where it goes apart."""
-        channel = self._streams.get(stream)
-        return channel.log if channel else None
-
-    @property
-    def logs(self) -> Iterable[OutputLog]:
-        """All its logs."""
-        return [channel.log for channel in self._streams.values()]
-
-    @property
-    def _streams(self) -> dict[Stream, _Channel]:
-        """Its output streams. Of a run that is light they are made: somebody asks for them."""
-        self.promote()
-        if not self._channels:
-            log = OutputLog.of(self.held)
-            channel = self._channels[Stream.STDOUT] = _Channel(log, SizeCounter(log))
-            channel.counter.note(memoryview(self._held))
-            channel.counter.finish()
-        return self._channels
-
-    def text_size(self, stream: Stream) -> int:
-        """Return the characters of the text of `stream` so far; what is not rendered yet counts by its bytes."""
-        channel = self._streams.get(stream)
-        return channel.counter.size if channel else 0
+    def logs(self) -> Mapping[Stream, OutputLog]:
+        """Its logs. Of a run that goes on and is light they are made: somebody asks for them."""
+        if self.on_promotion:
+            self.promote()
+        if not self._logs:
+            self._logs = {Stream.STDOUT: OutputLog.of(self.held)}
+        return self._logs
 
     def append(self, data: memoryview) -> None:
         """Take what the command wrote to its terminal."""
-        if self._channels:
+        if self._logs:
             self._append(Stream.STDOUT, data)
             return
-        self._held += data
+        self.held += data
         self.active_at = time.monotonic()
-        size = len(self._held)
+        size = len(self.held)
         # What takes long to render is not measured while somebody waits for the end.
-        if size > SHORT or (size > INLINE and not (self._held.isascii() and is_plain(self.held))):
+        if size > SHORT or (size > INLINE and not (self.held.isascii() and is_plain(self.held))):
             self.promote()
 
     def append_stderr(self, data: memoryview) -> None:
@@ -378,10 +345,11 @@ class LiveRun(Run):
         self.on_promotion = None
         self._duration = time.monotonic() - self._started
         self.awaiting_input = False
-        for channel in self._channels.values():
-            channel.counter.finish()
         self.ending = ending
-        self.note_loss(sum(channel.log.lost for channel in self._channels.values()))
+        for counter in self._counters.values():
+            counter.finish()
+        if lost := sum(log.lost for log in self._logs.values()) if self._logs else 0:
+            self.note_loss(lost)
         self._wake()
 
     def note_loss(self, lost: int) -> None:
@@ -390,69 +358,64 @@ class LiveRun(Run):
             said = f"{self.ending.error} " if self.ending.error else ""
             error = f"{said}{lost} bytes of output could not be written to disk and are lost."
             self.ending = replace(self.ending, error=error)
-            self._last_result = None
+            self._last_result = self._record = None
 
     async def changed(self, deadline: float | None = None) -> bool:
         """Return when there is news, or at `deadline`; whether there was."""
-        waiter = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
         self._waiters.add(waiter)
+        timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter, False)
         try:
-            async with asyncio.timeout_at(deadline):
-                await waiter
-        except TimeoutError:
-            return False
+            return await waiter
         finally:
             self._waiters.discard(waiter)
-        return True
+            if timer:
+                timer.cancel()
 
     async def measure(self) -> None:
-        """Render what has come so far for its size: the next result has the true sizes, unless it is hurried."""
-        for channel in self._streams.values():
-            await channel.counter.measure()
+        """Render what has come so far for its size: the next result has the true sizes."""
+        if self.on_promotion:
+            self.promote()
+        for counter in self._counters.values():
+            await counter.measure()
 
-    def hurry(self) -> None:
-        """Have it let go of as soon as it has ended: what is not counted by then counts by its bytes."""
-        self.hurried = True
-        for channel in self._channels.values():
-            channel.counter.stop()
-
-    @property
-    def counted(self) -> bool:
-        """Whether the sizes of the texts are the true ones."""
-        return all(channel.counter.exact for channel in self._channels.values())
-
-    def light_record(self) -> Record:
-        """Return what is to be kept of a light run that has ended, without making its result first."""
-        ending, size = self.ending, len(self._held)
+    def record(self) -> Record:
+        """Return what is to be kept of a run that has ended, and was light. Its result is made of it, too."""
+        ending, command, size = self.ending, self.command, len(self.held)
         assert ending is not None
-        return Record(
+        told = (self.session_id, Command(text=command.text, description=command.description))
+        record = self._record = Record(
             run_id=self.run_id,
             session_id=self.session_id,
             started_at=int(self.started_at * 1000),
             status=ending.status,
             in_directory=False,
-            command=printable(self.command.text),
+            command=printable(command.text),
             duration=round(self._duration * 1_000_000),
             cursor=size,
-            stdout_size=self.text_size(Stream.STDOUT) if size else 0,
+            stdout_size=len(render(self.held)) if size else 0,
             exit_code=ending.exit_code,
             working_directory=printable(self.working_directory) if self.working_directory else None,
             cause=ending.cause,
             state=self._shell_state(),
             cpu_milliseconds=round(self.cpu_seconds * 1000),
             peak_memory=round(self.peak_memory / _MEBIBYTE * 1000),
-            fingerprint=bytes.fromhex(self.request_fingerprint),
+            fingerprint=b"" if self.request == told and command.text.isascii() else bytes.fromhex(self.identity),
             error=ending.error,
-            description=self.command.description,
+            description=command.description,
         )
+        return record
 
     def result(self) -> RunResult:
         """Return the result as it stands, without output."""
-        state = self._shell_state()
-        if self._last_result and self._last_result.state is state:
-            return self._last_result
-        ending = self.ending
-        log = self._streams[Stream.STDOUT].log
+        state, last = self._shell_state(), self._last_result
+        if last is None and self.ending and not self._counters:
+            last = (self._record or self.record()).result()
+        if last:
+            self._last_result = last = last if last.state is state else msgspec.structs.replace(last, state=state)
+            return last
+        ending, log, counters = self.ending, self.logs[Stream.STDOUT], self._counters
         result = RunResult(
             run_id=self.run_id,
             session_id=self.session_id,
@@ -468,8 +431,8 @@ class LiveRun(Run):
             stderr=None,
             streams=self.command.streams,
             truncated=False,
-            original_stdout_size=self.text_size(Stream.STDOUT),
-            original_stderr_size=self.text_size(Stream.STDERR),
+            original_stdout_size=counters[Stream.STDOUT].size,
+            original_stderr_size=counters[Stream.STDERR].size if Stream.STDERR in counters else 0,
             cursor=log.size,
             directory=self.command.directory,
             working_directory=printable(self.working_directory) if self.working_directory else None,
@@ -486,14 +449,13 @@ class LiveRun(Run):
                 processes_left=len(self.background_pids),
             ),
         )
-        self._last_result = result if ending and self.counted else None
+        self._last_result = result if ending and all(counter.exact for counter in counters.values()) else None
         return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:
         self._last_result = None
-        channel = self._channels[stream]
-        channel.log.append(data)
-        channel.counter.note(data)
+        self._logs[stream].append(data)
+        self._counters[stream].note(data)
         self.active_at = time.monotonic()
         self.awaiting_input = False
         if self._waiters:
@@ -501,8 +463,12 @@ class LiveRun(Run):
 
     def _wake(self) -> None:
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _resolve(waiter, True)
+
+
+def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(changed)
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,8 @@ import contextlib
 import logging
 import shlex
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -61,12 +63,12 @@ class Shell:
         self.created_at = time.time()
         self._context = context
         self._states = StateMachine()
+        self._shown_state: Callable[[], ShellState] = partial(getattr, self._states, "shown")
         self._request = StartupRequest()
         self._bash: Bash | None = None
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
-        self._driven: dict[LiveRun, asyncio.Task[None]] = {}
-        """The tasks that see full runs through; one that has ended may still be on its way to the disk."""
+        self._driving: asyncio.Task[None] | None = None
         self._cgroup: ShellCgroup | None = None
         self._execution: Execution | None = None
         self._promotion: asyncio.TimerHandle | None = None
@@ -104,17 +106,18 @@ class Shell:
 
     def submit(self, command: Command, run_id: str | None = None) -> LiveRun:
         """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
-        self.check(Event.RUN)
+        self._states.after(Event.RUN)
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
-        directory = self._resolved(command.directory)
-        check_environment(command.environment)
+        directory = None if command.directory is None else self._resolved(command.directory)
+        if command.environment:
+            check_environment(command.environment)
         check_command(command.text)
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
-        run = self._context.store.create(self.session_id, command, run_id, lambda: self.state)
-        run.working_directory = self.working_directory
+        run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
+        run.working_directory = bash.directory
         try:
             execution = Execution(
                 run,
@@ -161,7 +164,8 @@ class Shell:
 
     async def kill_background(self, run: LiveRun) -> tuple[bool, tuple[int, ...]]:
         """Kill what the ended `run` has left running; return whether there was anything, and who is still alive."""
-        await self._let_go(run)
+        if self._driving and run is self.last_run:
+            await asyncio.wait({self._driving})
         return await self._background.kill(run, self.pid)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
@@ -217,8 +221,8 @@ class Shell:
 
     async def settled(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
-        if driven := [task for of, task in self._driven.items() if run in (None, of)]:
-            await asyncio.wait(driven)
+        if self._driving and run in (None, self.last_run):
+            await asyncio.wait({self._driving})
         await self._background.settled(run)
 
     # --- what can be seen of it -----------------------------------------------------------------------
@@ -339,7 +343,8 @@ class Shell:
                 run.promote()
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
             await bash.end()
-            await self._let_go(*self._driven)
+            if self._driving:
+                await asyncio.wait({self._driving})
         finally:
             bash.close()
             self._bash = None
@@ -348,16 +353,6 @@ class Shell:
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
-
-    async def _let_go(self, *runs: LiveRun) -> None:
-        """Return when these runs have ended and are kept. Nothing that takes long is done for them any more."""
-        tasks = []
-        for run in runs:
-            if task := self._driven.get(run):
-                run.hurry()
-                tasks.append(task)
-        if tasks:
-            await asyncio.wait(tasks)
 
     async def _remove_cgroup(self) -> None:
         """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
@@ -379,12 +374,12 @@ class Shell:
 
     def _take(self, event: Event) -> None:
         """Have `event` change the state. Raises the `Conflict` that refuses it."""
-        before = self._states.state
-        self._states.take(event)
-        after = self._states.state
-        if after is not before:
-            level = logging.DEBUG if {before, after} == {State.READY, State.BUSY} else logging.INFO
-            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, after)
+        states = self._states
+        before = states.state
+        states.take(event)
+        if states.state is not before:
+            level = logging.DEBUG if {before, states.state} == {State.READY, State.BUSY} else logging.INFO
+            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, states.state)
 
     # --- runs -----------------------------------------------------------------------------------------
 
@@ -404,9 +399,7 @@ class Shell:
         """A run is a full one from here on: a task sees it through."""
         bash = self._bash
         assert bash is not None
-        run = execution.run
-        self._driven[run] = task = asyncio.get_running_loop().create_task(self._drive(execution, bash))
-        task.add_done_callback(lambda _: self._driven.pop(run))
+        self._driving = asyncio.get_running_loop().create_task(self._drive(execution, bash))
 
     def _plainly_ended(self, execution: Execution, ending: Ending) -> None:
         """A light run has ended: it is kept before anybody hears of it, and what can wait is done after the answer."""
@@ -417,8 +410,6 @@ class Shell:
         self._execution = None
         self._take(Event.FINISH)
         run.finish(ending)
-        for tell in self._context.on_run_ended:
-            tell(run)
         self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
@@ -432,8 +423,6 @@ class Shell:
         self._execution = None
         self._take(Event.BREAK if bash.death else Event.FINISH)
         run.finish(ending)
-        for tell in self._context.on_run_ended:
-            tell(run)
         if run.ends_shell and not execution.stopping:
             self._context.on_breach(self.session_id)
         try:
@@ -458,10 +447,8 @@ class Shell:
             self._own_log = OutputLog(str(path), self._context.log_max).create()
         self._own_log.append(data)
 
-    def _resolved(self, directory: str | None) -> str | None:
+    def _resolved(self, directory: str) -> str:
         """Return the absolute path of a run's own directory."""
-        if directory is None:
-            return None
         base = self.working_directory or self._context.directory
         path = Path(base, directory)
         if not _is_directory(str(path)):

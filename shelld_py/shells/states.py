@@ -137,6 +137,9 @@ TABLE: Final[dict[State, dict[Event, State | type[Conflict]]]] = {
 }
 
 
+_SHOWN: Final = {state: ShellState(state) for state in State if state is not RECYCLING}
+
+
 class StateMachine:
     """The state of one shell."""
 
@@ -154,9 +157,9 @@ class StateMachine:
 
     def take(self, event: Event) -> None:
         """Go to the state that follows on `event`, or raise the `Conflict` that refuses it."""
-        self.state = self.after(event)
-        if self.state is not RECYCLING:
-            self.shown = ShellState(self.state)
+        target = TABLE[self.state][event]
+        self.state = target if isinstance(target, State) else self.after(event)
+        self.shown = _SHOWN.get(self.state, self.shown)
 
 
 def diagram() -> str:

@@ -157,7 +157,7 @@ class Supervisor:
             self._on_warning(warning)
         group = self._bash.terminal.foreground_group()
         in_front = sum(stat.cpu_seconds for stat in members if stat.group == group)
-        written = sum(log.size for log in self._run.logs)
+        written = sum(log.size for log in self._run.logs.values())
 
         def waits() -> bool:
             self._bash.check()

@@ -205,7 +205,7 @@ async def shown(call: ToolCall, run: Run, maximum: int | None = None) -> RunResu
         call.computer.store.publish(run)
     choice = OutputChoice.of(OutputFormat.TEXT, maximum, call.computer.settings.output)
     await run.measure()
-    return await with_output(run.result(), run.log, choice, _where)
+    return await with_output(run.result(), run.logs, choice, _where)
 
 
 async def run_and_show(call: ToolCall, run: LiveRun, timeout: float, maximum: int | None = None) -> RunResult:
@@ -252,7 +252,7 @@ async def _wait_for_progress(call: ToolCall, run: LiveRun, told: int, left: floa
 
 
 def _output_size(run: LiveRun) -> int:
-    return sum(log.size for log in run.logs)
+    return sum(log.size for log in run.logs.values())
 
 
 def _progress(run: LiveRun) -> Progress:

@@ -162,7 +162,7 @@ def test_trailer_fields_are_no_headers(start_daemon: Callable[..., RunningDaemon
 
 def asked(daemon: RunningDaemon, path: str, **fields: str) -> tuple[int, str | None]:
     """Ask with a key and such headers; return the status, and the code of a refusal."""
-    method = "GET" if path in ("/status", "/health", "/openapi.json", "/nowhere") else "POST"
+    method = "GET" if path in ("/status", "/health", "/ready", "/openapi.json", "/nowhere") else "POST"
     headers = {name.replace("_", "-"): value for name, value in fields.items()}
     answer = daemon.ask(method, path, headers={"Accept": "application/json", **headers}, key="anything")
     return answer.status, json.loads(answer.body).get("code")

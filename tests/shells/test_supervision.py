@@ -71,7 +71,7 @@ def cpu_of(bench: Bench) -> float:
 
 
 def written(run: LiveRun, size: int) -> bool:
-    return sum(log.size for log in run.logs) >= size
+    return sum(log.size for log in run.logs.values()) >= size
 
 
 def test_what_is_due_is_done_once_and_in_time(tmp_path: Path) -> None:
