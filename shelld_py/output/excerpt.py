@@ -5,6 +5,7 @@ who waits.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -236,9 +237,12 @@ def _last(log: OutputLog, form: OutputFormat, count: int, end: int) -> str:
         if start and form is OutputFormat.TEXT:
             chunk = log.read(start, READ_SIZE)
             start = chunk.start + chunk.data.find(b"\n") + 1
-        tail = ""
+        tail, length = deque[str](), 0
         for part in pieces(log, form, start, end):
-            tail = (tail + part)[-count:]
-        if len(tail) == count or start == 0:
-            return tail
+            tail.append(part)
+            length += len(part)
+            while length - len(tail[0]) >= count:  # joined once, at the end: a tail may be as long as the log
+                length -= len(tail.popleft())
+        if length >= count or start == 0:
+            return "".join(tail)[-count:]
         window *= 4

@@ -58,8 +58,8 @@ SERVE = [sys.executable, "-m", "shelld_py"]
 def test_closed_terminal(tmp_path: Path) -> None:
     """A daemon whose terminal is closed ends in order: hook, detached processes, temporary directory, exit status 0."""
     master, slave = pty.openpty()
-    # setsid(1) --ctty makes the terminal the controlling one, so that closing it sends SIGHUP; whoever runs the tests may
-    # have it ignored (nohup(1)), and that is inherited.
+    # setsid(1) --ctty makes the terminal the controlling one, so that closing it sends SIGHUP. Whoever runs
+    # the tests may ignore that signal (nohup(1)), and it would be inherited.
     command = ["env", "--default-signal=HUP", "setsid", "--ctty", *SERVE]
     with daemon_of(tmp_path, command, stdin=slave, stdout=slave, stderr=slave) as (daemon, temporary):
         os.close(slave)

@@ -219,3 +219,10 @@ def test_a_log_whose_file_is_gone_is_counted_to_its_end(tmp_path: Path) -> None:
     log.close()
     chunk = log.read(0, 100)
     assert (chunk.data, chunk.start, chunk.dropped) == (b"", log.size, log.size)
+
+
+def test_ends_that_are_longer_than_what_is_read_at_once(directory: Path) -> None:
+    """The ends that somebody asks for may be many times what is read and rendered at once."""
+    data = b"".join(b"%07d\n" % number for number in range(200_000))
+    shown = excerpt_of(directory, data, OutputChoice(TEXT, 1_500_001, 700_000, 800_001))
+    assert shown == Excerpt(expected_cut(data.decode(), OutputChoice(TEXT, 0, 700_000, 800_001)), True, len(data))
