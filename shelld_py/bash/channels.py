@@ -100,8 +100,12 @@ class Channels:
     @property
     def bell_heard(self) -> bool:
         """Whether bash has taken all that it was rung with (FIONREAD, ioctl_tty(2))."""
-        count: int = struct.unpack("i", fcntl.ioctl(self.bell_pipe, termios.FIONREAD, bytes(4)))[0]
-        return count == 0
+        return _unread(self.bell_pipe) == 0
+
+    @property
+    def report_waits(self) -> bool:
+        """Whether bash has said something that was not read yet."""
+        return _unread(self.reports_pipe) > 0
 
     def reads_boot_pipe(self, pid: int) -> bool:
         """Whether descriptor 0 of a process is the boot pipe. Its name is read: what it leads to might hang."""
@@ -158,3 +162,8 @@ def _write(descriptor: int, data: bytes, place: int = 0) -> None:
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], place + written)
+
+
+def _unread(pipe: int) -> int:
+    count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+    return count

@@ -56,7 +56,10 @@ class Repair:
             self._bash.send(signal.SIGCONT)
         in_front = self._terminal.foreground_group() == self._bash.pid
         reading = blocked_read(self._bash.pid) if in_front else None
-        if reading == BELL_DESCRIPTOR and self._channels.bell_heard:
+        if reading is not None and self._channels.report_waits:
+            # It is back already, and nobody has read what it said: on a busy machine two looks can come before that.
+            self._seen = 0
+        elif reading == BELL_DESCRIPTOR and self._channels.bell_heard:
             self._suspect(self._bring_back_builtins)
         elif reading == 0 and self._channels.reads_boot_pipe(self._bash.pid):
             self._suspect(self._ask)

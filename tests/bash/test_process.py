@@ -13,7 +13,9 @@ import pytest
 from shelld_py.bash.process import HUNG_UP
 from shelld_py.bash.repair import DAMAGE
 from shelld_py.errors import ShellStartFailed
+from shelld_py.linux.terminal_wait import blocked_read
 from tests.bash.driven import Driven, driven
+from tests.daemons import wait_for
 
 
 def in_bash(directory: Path, test: Callable[[Driven], Awaitable[None]], **options: Any) -> None:
@@ -33,6 +35,22 @@ async def checked(shell: Driven, command: str, **options: Any) -> tuple[str, Any
         await asyncio.wait({running}, timeout=0.02)
         shell.bash.check()
     return await running
+
+
+def test_a_report_that_nobody_has_read_yet(tmp_path: Path) -> None:
+    """A bash that has reported waits for the next command. It does not hang, however often one looks."""
+
+    async def test(shell: Driven) -> None:
+        bash = shell.bash
+        run = bash.begin("(exit 3)", bytearray().extend)
+        wait_for(lambda: bash._channels.report_waits)  # nothing reads it: this holds the event loop
+        wait_for(lambda: blocked_read(bash.pid) is not None)
+        for _ in range(5):
+            bash.check()
+        outcome = await bash.outcome(run)
+        assert (outcome.status, outcome.damage) == (3, None)
+
+    in_bash(tmp_path, test)
 
 
 def test_what_a_command_leaves_for_the_next(tmp_path: Path) -> None:
