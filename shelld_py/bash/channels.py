@@ -1,13 +1,16 @@
-"""What the daemon and one bash share: three pipes and some memory files (memfd_create(2)).
+"""What the daemon and one bash share: three pipes and four memory files (memfd_create(2)).
 
     boot     lines that bash reads, from its start and after each interrupt
     bell     a byte for each command
     reports  what bash says of itself
     text     the commands, one after the other, each up to a NUL
-    others   the driver's scripts, and what these keep
+    loop     the driver's script of the loop
+    script   its other scripts
+    scratch  what these keep
 
 bash opens them anew by their paths, so it inherits none of these descriptors. What is said through them is
-driver.py's.
+driver.py's. There are thousands of these in a daemon with many shells, so each pipe is held by one descriptor for
+both ends (fifo(7): a FIFO can be opened for both on Linux).
 """
 
 import contextlib
@@ -21,20 +24,20 @@ from shelld_py.bash.driver import Paths
 
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
-_FILES: Final = ("text", "start", "restart", "loop", "leave", "prompt", "exit", "status", "dump", "saved", "scratch")
+_FILES: Final = ("text", "loop", "script", "scratch")
 
 
 class Channels:
     """The pipes and memory files for one bash. `close` them."""
 
     def __init__(self) -> None:
-        self.boot_pipe, self._boot = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """The end that bash reads lines from."""
+        self.boot_pipe = _pipe()
+        """bash reads lines from it."""
         self._boot_name = os.readlink(f"/proc/self/fd/{self.boot_pipe}")
-        self.bell_pipe, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """The end that bash listens at."""
-        self.reports_pipe, self._reports = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """The end that bash's reports come out of."""
+        self.bell_pipe = _pipe()
+        """bash listens at it."""
+        self.reports_pipe = _pipe()
+        """bash's reports come out of it."""
         self._text_begin = self._text_end = 0
         """The offsets behind the texts that were given back, and behind the last one."""
         self._files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in _FILES}
@@ -44,16 +47,11 @@ class Channels:
         return Paths(
             boot=descriptor_path(self.boot_pipe),
             bell=descriptor_path(self.bell_pipe),
-            reports=descriptor_path(self._reports),
+            reports=descriptor_path(self.reports_pipe),
             terminal=terminal,
             shell=shell,
             **{name: descriptor_path(file) for name, file in self._files.items()},
         )
-
-    @property
-    def saved(self) -> str:
-        """The path of the file for variables that a command's own environment hides."""
-        return descriptor_path(self._files["saved"])
 
     def write(self, path: str, content: str) -> None:
         """Make `content` that of the memory file at `path`."""
@@ -91,11 +89,11 @@ class Channels:
 
     def ring(self) -> None:
         """Have bash load and evaluate the text."""
-        os.write(self._bell, b"\0")
+        os.write(self.bell_pipe, b"\0")
 
     def send_lines(self, lines: bytes) -> None:
         """Send lines that bash reads when it is out of its loop."""
-        os.write(self._boot, lines)
+        os.write(self.boot_pipe, lines)
 
     @property
     def bell_heard(self) -> bool:
@@ -140,11 +138,18 @@ class Channels:
 
     def close(self) -> None:
         """Release all descriptors."""
-        for descriptor in (
-            self.boot_pipe, self._boot, self.bell_pipe, self._bell, self.reports_pipe, self._reports,
-            *self._files.values(),
-        ):  # fmt: skip
+        for descriptor in (self.boot_pipe, self.bell_pipe, self.reports_pipe, *self._files.values()):
             os.close(descriptor)
+
+
+def _pipe() -> int:
+    """Make a pipe, and return one descriptor for both of its ends."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        return os.open(descriptor_path(reading), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def descriptor_path(descriptor: int) -> str:

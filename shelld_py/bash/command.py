@@ -39,11 +39,11 @@ def script_of(
     environment: Mapping[str, str] | None,
     stdin: str | None,
     place: Place,
-    saved: str,
+    saved: str | None,
 ) -> Script:
     """Write what `directory`, `environment` and `stdin`, the path of a file, mean in bash.
 
-    The shell comes back to `place`, and variables to what they were: they are kept in the file `saved`.
+    The shell comes back to `place`, and variables to what they were: they are kept in the file `saved` meanwhile.
     """
     setup: list[str] = []
     cleanup: list[str] = []

@@ -31,7 +31,7 @@ PS1='\[\]'
 # bash looks for job control.
 if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 \builtin unset -v HOME OLDPWD PATH SHELL TERM
-{ \builtin . @dump@; } >|/dev/null 2>&1
+{ \builtin . @scratch@; } >|/dev/null 2>&1
 \builtin set +t
 
 ### loop_line: what comes behind the loop is executed after `return`, and not after an interrupt
@@ -64,7 +64,7 @@ __shelld=:;
 \builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
 \builtin eval -- "$__shelld" 249<&-;
 @report_ran@;
-\builtin test "$__shelld" || \builtin . @leave@;
+\builtin test "$__shelld" || \builtin . @script@ @tag@leave;
 \builtin enable :;
 \builtin :
 
@@ -90,7 +90,7 @@ __shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '
 
 ### prompt_line: waits behind the loop's
 # While a file is sourced, traps on DEBUG and RETURN that were set before are hidden, so they are listed here.
- { @summary@; \builtin trap -p DEBUG RETURN >|@reports@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>&1; \builtin . @prompt@
+ { @summary@; \builtin trap -p DEBUG RETURN >|@reports@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>&1; \builtin . @script@ @tag@prompt
 
 ### prompt: sourced by that line
 { @report_prompt@; } 251<>/dev/null 248>|@reports@
@@ -101,10 +101,10 @@ __shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '
 \builtin kill -INT $$
 
 ### status: sourced to set `$?`
-\builtin return "$1"
+\builtin test "${1-}" != @tag@status || \builtin return "$2"
 
 ### exit_action: the EXIT trap; a subshell that has inherited it goes no further than the first line of `exit`
-{ __shelld="$? $-"; \builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>|/dev/null; \builtin . @exit@
+{ __shelld="$? $-"; \builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>|/dev/null; \builtin . @script@
 
 ### exit: report
 [[ ${BASHPID:-$$} == "$$" ]] || \builtin return "${__shelld%% *}"
@@ -123,13 +123,13 @@ __shelld=${__shelld%% *}
 \builtin shopt -p; \builtin set +o; \builtin trap -p; \builtin umask -p
 [[ ${1-} == --on-exit || $# == 0 ]] ||
 { \builtin printf 'set --'; \builtin printf ' %q' "$@"; }
-} >|@dump@ 2>|/dev/null
+} >|@scratch@ 2>|/dev/null
 
 ### on_exit: what the user's own EXIT trap does, in a subshell
 \builtin trap '' INT
 if [[ ${1-} == --on-exit ]]; then
 \builtin printf '@tag@\0U\0' 248>|@reports@ >&248
-( \builtin trap - INT EXIT; \builtin . @status@ "$__shelld"
+( \builtin trap - INT EXIT; \builtin . @script@ @tag@status "$__shelld"
 \builtin eval -- "$2"; \builtin exit "$__shelld" )
 __shelld=$?; fi
 \builtin printf '@tag@\0Y\0%s\0' "$__shelld" 248>|@reports@ >&248
@@ -138,7 +138,7 @@ __shelld=$?; fi
 # The environment travels in the dump alone, so that no variable is too large for execve(2).
 \builtin trap - INT
 { [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|@terminal@; }
-\builtin exec -c -a "$0" @shell@ --noprofile --noediting --rcfile @restart@ -i <@boot@
+\builtin exec -c -a "$0" @shell@ --noprofile --noediting --rcfile @script@ -i <@boot@
 
 ### trap: a `trap` that keeps the driver's EXIT trap in front of one that the command sets
 # In POSIX mode no function can have the name of a special builtin.

@@ -74,15 +74,8 @@ class Paths:
     reports: str
     terminal: str
     text: str
-    start: str
-    restart: str
     loop: str
-    leave: str
-    prompt: str
-    exit: str
-    status: str
-    dump: str
-    saved: str
+    script: str
     scratch: str
     shell: str
 
@@ -175,22 +168,21 @@ class Driver:
     @property
     def files(self) -> Mapping[str, str]:
         """What each memory file must hold, by its path."""
-        paths = self._paths
         leaving = ("exit", "dump", "on_exit", "again") if self._restore else ("exit", "on_exit")
-        return {
-            paths.start: self._script("start"),
-            paths.restart: self._script("restart", "start"),
-            paths.loop: self._script("loop"),
-            paths.leave: self._script("leave"),
-            paths.prompt: self._script("prompt"),
-            paths.exit: self._script(*leaving),
-            paths.status: self._script("status"),
-        }
+        # What is sourced without arguments sees those of the user: the exit, told by the driver's variable, and at last
+        # a bash that comes back. The other sections are named by a word that begins with the tag, which no user knows.
+        script = "".join((
+            self._script("status"),
+            *(f"{self._called(name)} || {self._evaluated(name)}\n" for name in ("prompt", "leave", "start")),
+            f'\\builtin test "${{{self._variable}+set}}" = "" || {self._evaluated(*leaving)}\n',
+            self._script("restart", "start"),
+        ))  # fmt: skip
+        return {self._paths.loop: self._script("loop"), self._paths.script: script}
 
     @property
     def start_lines(self) -> bytes:
         """What bash reads first of all. It is sent the loop when it has reported, as after an interrupt."""
-        return f" \\builtin . {self._paths.start};".encode() + self.prompt_line
+        return f" \\builtin . {self._paths.script} {self._words['tag']}start;".encode() + self.prompt_line
 
     @property
     def loop_lines(self) -> bytes:
@@ -237,7 +229,8 @@ class Driver:
         steps += [f"\\builtin set -{flag}" for flag in "vx" if flag in carried.flags]
         steps += [_trap(traps[name], name) for name in ("ERR",) if name in traps]
         if carried.status and not {"DEBUG", "RETURN"} & traps.keys():
-            steps.append(f"{{ \\builtin . {self._paths.status} {carried.status} && \\builtin :; }} 2>|/dev/null")
+            status = f"{self._paths.script} {self._words['tag']}status {carried.status}"
+            steps.append(f"{{ \\builtin . {status} && \\builtin :; }} 2>|/dev/null")
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
         line = ";".join(steps) + "\n"
         if plain:
@@ -286,6 +279,15 @@ class Driver:
     def _report(self, kind: ReportKind, first: str, then: str) -> str:
         words = {"kind": kind.value, "first": self._line(first), "then": self._line(then)}
         return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), self._line("report"))
+
+    def _called(self, name: str) -> str:
+        """Return a test that fails where the script was called for the section `name`."""
+        return f'\\builtin test "${{1-}}" != {self._words["tag"]}{name}'
+
+    def _evaluated(self, *sections: str) -> str:
+        """Return a command that evaluates sections and leaves the script, whatever lines they have."""
+        lines = self._script(*sections) + "\\builtin return"
+        return f"\\builtin eval -- {shlex.quote(lines)}"
 
     def _script(self, *sections: str) -> str:
         return "".join(f"{line}\n" for section in sections for line in self._filled(section))

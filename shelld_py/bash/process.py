@@ -80,7 +80,8 @@ class Evaluation:
     script: Script
     sink: Sink
     stderr_sink: Sink | None
-    stdin_file: int
+    files: Sequence[int] = ()
+    """Memory files that are closed when it is over: its standard input, and the variables that it hides."""
     on_end: "Callable[[Outcome | None], None] | None" = None
     """Called at its end, where nobody has asked for the outcome by then."""
     begun: bool = False
@@ -123,7 +124,6 @@ class Bash:
         self._previous_directory: str | None = ""
         self._stderr_moved = False
         self._cgroup: ShellCgroup | None = None
-        self._shared_files: list[int] = []
         self._typed_ahead = bytearray()
         self._text = b""
         self._over: asyncio.Future[Report | Death] | None = None
@@ -195,24 +195,29 @@ class Bash:
         when all has gone to the sinks, and that is all. It is called with None where there is more to do: then the
         outcome is to be awaited (`outcome`). So it is where the evaluation has no `on_end`.
         """
-        stdin_file = -1
+        files = []
+        stdin_path = saved_path = None
         if stdin is not None:
-            stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
+            files.append(stdin_file := os.memfd_create("stdin", os.MFD_CLOEXEC))
             write_all(stdin_file, encoded(stdin))
+            stdin_path = descriptor_path(stdin_file)
+        if environment:
+            files.append(saved_file := os.memfd_create("saved", os.MFD_CLOEXEC))
+            saved_path = descriptor_path(saved_file)
         script = Script(command)
-        if directory or environment or stdin_file >= 0:
+        if directory or environment or files:
             script = script_of(
                 command,
                 directory=directory,
                 environment=environment,
-                stdin=descriptor_path(stdin_file) if stdin_file >= 0 else None,
+                stdin=stdin_path,
                 place=Place(self.directory, self._previous_directory),
-                saved=self._channels.saved,
+                saved=saved_path,
             )
-        evaluation = Evaluation(script, sink, stderr_sink, stdin_file)
+        evaluation = Evaluation(script, sink, stderr_sink, files)
         self._protocol.expected = True
         if self._protocol.state is State.LISTENING and (self._settled or self._drained()):
-            if stdin_file < 0 and not script.cleanup:
+            if not files and not script.cleanup:
                 evaluation.on_end = on_end
             self._launch(evaluation)
         return evaluation
@@ -334,7 +339,6 @@ class Bash:
             self._process = None
         for terminal in self._terminals():
             terminal.close()
-        self._forget_shared_files()
         for descriptor in (self._stat_file, self._children_file):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -406,6 +410,13 @@ class Bash:
     async def _outcome(self, evaluation: Evaluation) -> Outcome:
         """See the command through to its end."""
         try:
+            return await self._seen_through(evaluation)
+        finally:
+            for file in evaluation.files:
+                os.close(file)
+
+    async def _seen_through(self, evaluation: Evaluation) -> Outcome:
+        try:
             if not evaluation.begun and not await self._begins(evaluation):
                 return self._died_outcome()
             ended = await self._ended(evaluation.script.text)
@@ -413,8 +424,6 @@ class Bash:
                 await self._fences()
         finally:
             self._protocol.expected = False
-            if evaluation.stdin_file >= 0:
-                os.close(evaluation.stdin_file)
             self.terminal.sink = self._idle_sink
             if self.stderr_terminal:
                 self.stderr_terminal.sink = self._idle_sink
@@ -548,18 +557,12 @@ class Bash:
         """Undo what a program has done to the terminal, and to bash's descriptors of it.
 
         O_NONBLOCK belongs to the open file, which all that bash starts share with it. Copies of bash's descriptors
-        show it at no cost; where there are none, it stays.
+        change it; where there are none to be had, it stays.
         """
         self.terminal.restore()
-        if not self._shared_files and self._process:
-            self._shared_files = self._process.copies(range(3))
-        for descriptor in self._shared_files:
+        for descriptor in self._process.copies(range(3)) if self._process else ():
             os.set_blocking(descriptor, True)
-
-    def _forget_shared_files(self) -> None:
-        for descriptor in self._shared_files:
             os.close(descriptor)
-        self._shared_files.clear()
 
     def _drained(self) -> bool:
         """Hand on all that was written; return whether that can be known, as nobody is left who could write."""
@@ -638,7 +641,6 @@ class Bash:
         self._in_loop.clear()
         self._settled = False
         self._channels.take_back()
-        self._forget_shared_files()
         self._channels.send_lines(self._driver.loop_lines)
 
     def _take_start(self, report: Report) -> None:

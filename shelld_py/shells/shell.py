@@ -45,8 +45,8 @@ _REMOVAL_PATIENCE: Final = 1.0
 """Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
 
 _REMOVAL_PAUSE: Final = 0.002
-_DESCRIPTORS: Final = 48
-"""Descriptors that must be free to start a bash: it takes some 22 in the daemon, and as many again for a moment."""
+_DESCRIPTORS: Final = 32
+"""Descriptors that must be free to start a bash: it takes 12 in the daemon, and as many again for a moment."""
 
 _TIMER_ROUNDING: Final = 0.0005
 """uvloop's timers count milliseconds."""

@@ -1,11 +1,14 @@
 """The pipes and memory files between the daemon and one bash."""
 
+import asyncio
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shelld_py.bash.channels import Channels, descriptor_path
+from tests.bash.driven import driven
 
 
 @pytest.fixture
@@ -78,3 +81,20 @@ def test_who_holds_what(channels: Channels) -> None:
     assert not channels.reads_boot_pipe(os.getpid())
     assert not channels.reads_boot_pipe(1 << 22)
     assert descriptor_path(channels.boot_pipe).startswith(f"/proc/{os.getpid()}/fd/")
+
+
+def test_a_bash_takes_few_descriptors(tmp_path: Path) -> None:
+    """Twelve in the daemon, whatever it has done: a thousand shells fit into the usual 16,384."""
+
+    async def test() -> None:
+        async with driven(tmp_path):
+            before = len(os.listdir("/proc/self/fd"))
+            async with driven(tmp_path) as shell:
+                await shell.output("true")
+                assert len(os.listdir("/proc/self/fd")) - before <= 12
+                await shell.run("echo $A; cat; exit 3", environment={"A": "1"}, stdin="x", directory="/")
+                assert await shell.output("echo b") == "b\n"
+                assert len(os.listdir("/proc/self/fd")) - before <= 12
+            assert len(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(test())

@@ -88,7 +88,12 @@ def test_what_is_carried_to_the_next_command() -> None:
     assert (carried.status, carried.exit_trap_set, carried.exit_action, carried.jobs) == (3, True, None, False)
     line, _, command = made.command_text("echo", carried).partition("\n")
     assert command == "echo"
-    steps = ["unset -v", "set -x", "trap -- 'echo '\"'\"'e'\"'\"'' ERR", f". {PATHS.status} 3"]
+    steps = [
+        "unset -v",
+        "set -x",
+        "trap -- 'echo '\"'\"'e'\"'\"'' ERR",
+        f". {PATHS.script} tag0123456789abcdefstatus 3",
+    ]
     places = [line.index(step) for step in steps]
     assert places == sorted(places)
 
