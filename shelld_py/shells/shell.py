@@ -68,7 +68,8 @@ class Shell:
         self._bash: Bash | None = None
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
-        self._driving: asyncio.Task[None] | None = None
+        self._driven: dict[LiveRun, asyncio.Task[None]] = {}
+        """The tasks that see full runs through; one that has ended may still be on its way to the disk."""
         self._cgroup: ShellCgroup | None = None
         self._execution: Execution | None = None
         self._promotion: asyncio.TimerHandle | None = None
@@ -164,8 +165,7 @@ class Shell:
 
     async def kill_background(self, run: LiveRun) -> tuple[bool, tuple[int, ...]]:
         """Kill what the ended `run` has left running; return whether there was anything, and who is still alive."""
-        if self._driving and run is self.last_run:
-            await asyncio.wait({self._driving})
+        await self._let_go(run)
         return await self._background.kill(run, self.pid)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
@@ -221,8 +221,8 @@ class Shell:
 
     async def settled(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
-        if self._driving and run in (None, self.last_run):
-            await asyncio.wait({self._driving})
+        if driven := [task for of, task in self._driven.items() if run in (None, of)]:
+            await asyncio.wait(driven)
         await self._background.settled(run)
 
     # --- what can be seen of it -----------------------------------------------------------------------
@@ -343,8 +343,7 @@ class Shell:
                 run.promote()
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
             await bash.end()
-            if self._driving:
-                await asyncio.wait({self._driving})
+            await self._let_go(*self._driven)
         finally:
             bash.close()
             self._bash = None
@@ -353,6 +352,16 @@ class Shell:
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
+
+    async def _let_go(self, *runs: LiveRun) -> None:
+        """Return when these runs have ended and are kept. Nothing that takes long is done for them any more."""
+        tasks = []
+        for run in runs:
+            if task := self._driven.get(run):
+                run.hurry()
+                tasks.append(task)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _remove_cgroup(self) -> None:
         """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
@@ -399,7 +408,9 @@ class Shell:
         """A run is a full one from here on: a task sees it through."""
         bash = self._bash
         assert bash is not None
-        self._driving = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+        run = execution.run
+        self._driven[run] = task = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+        task.add_done_callback(lambda _: self._driven.pop(run))
 
     def _plainly_ended(self, execution: Execution, ending: Ending) -> None:
         """A light run has ended: it is kept before anybody hears of it, and what can wait is done after the answer."""
