@@ -112,6 +112,7 @@ class Computer:
             reaper=self.reaper,
             logger=logger,
         )
+        self.on_run_ended = self._context.on_run_ended
         self._started = time.monotonic()
         self.shells = Shells(
             partial(Shell, context=self._context),

@@ -129,6 +129,11 @@ class Admission:
         self.check_open()
         self._idle.begin()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests have been let in and are not over."""
+        return len(self._admitted)
+
     def check_open(self) -> None:
         """Raise `ShuttingDown` where nobody is let in any more."""
         if self._closed:

@@ -319,6 +319,11 @@ class LiveRun(Run):
             self.active_at = active_at
 
     @property
+    def written(self) -> int:
+        """Bytes of output so far."""
+        return sum(log.size for log in self._logs.values()) if self._logs else len(self.held)
+
+    @property
     def logs(self) -> Mapping[Stream, OutputLog]:
         """Its logs. Of a run that goes on and is light they are made: somebody asks for them."""
         if self.on_promotion:

@@ -421,6 +421,8 @@ class Shell:
         self._execution = None
         self._take(Event.FINISH)
         run.finish(ending)
+        for tell in self._context.on_run_ended:
+            tell(run)
         self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
@@ -434,6 +436,8 @@ class Shell:
         self._execution = None
         self._take(Event.BREAK if bash.death else Event.FINISH)
         run.finish(ending)
+        for tell in self._context.on_run_ended:
+            tell(run)
         if run.ends_shell and not execution.stopping:
             self._context.on_breach(self.session_id)
         try:
