@@ -122,9 +122,6 @@ class Shell:
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
-        if self._driving:
-            await asyncio.wait({self._driving})
-            self.check(Event.RUN)
         self._take(Event.RUN)
         try:
             return await bash.dump()
