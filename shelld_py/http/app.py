@@ -28,7 +28,7 @@ from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
 from shelld_py.http import about, files, runs, shells, tools
 from shelld_py.http.actions import action, is_action
-from shelld_py.http.admission import Admission, Admitted
+from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Endpoint, Services, unknown_path
 from shelld_py.http.keylock import KeyHolder
@@ -199,8 +199,8 @@ class Application:
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
             if scope["path"] in PUBLIC_PATHS and scope["method"] in ("GET", "HEAD"):
-                if scope["path"] not in PROBES:
-                    self.admission.check_site(scope)
+                check = check_host if scope["path"] in PROBES else self.admission.check_site
+                check(scope)
                 await app(scope, receive, send_with_id)
             else:
                 admitted = self.admission.admit(scope, receive)

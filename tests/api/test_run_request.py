@@ -503,6 +503,6 @@ def test_large_json(daemon: RunningDaemon) -> None:
     assert (answer.status_code, answer.json()["size"]) == (200, len(text.encode()))
     assert daemon.client.get("/files/raw", params={"path": "large.txt"}).content == text.encode()
     body = {"command": "true", "environment": {f"NAME_{number}": "" for number in range(10_000)}}
-    assert "as one string" in problem(daemon.client.post("/run", json=body), 413, "body_too_large")["detail"]
-    assert daemon.client.post("/tools/bash", json={"command": [1.5e300] * 10_000}).status_code == 413
+    assert "as one string" in text_problem(daemon.client.post("/run", json=body), 400)
+    assert daemon.client.post("/tools/bash", json={"command": [1.5e300] * 10_000}).status_code == 400
     assert daemon.client.post("/run", json={"command": ": " + "x" * 100_000, "cmd": 1}).status_code == 400

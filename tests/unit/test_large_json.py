@@ -37,8 +37,8 @@ def test_long_strings_are_what_they_were(text: str, escaped: bool) -> None:
     """Whatever character a cut falls into, in a value, an item and a name."""
     for shift in range(7):
         long = "." * shift + text * (150_000 // len(text))
-        text = json.dumps({"a": long, "b": [1, long, {long: None}], "c": "short"}, ensure_ascii=escaped)
-        document = text.encode("utf-8", "namereplace")  # which is the escape that JSON has, for a surrogate
+        written = json.dumps({"a": long, "b": [1, long, {long: None}], "c": "short"}, ensure_ascii=escaped)
+        document = written.encode("utf-8", "namereplace")  # which is the escape that JSON has, for a surrogate
         assert decoded(document) == json.loads(document)
 
 
