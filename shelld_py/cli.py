@@ -5,10 +5,7 @@ used. Those of `run`, `attach`, `status` and `kill` are in client/commands.py.
 """
 
 import argparse
-import http.client
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,6 +130,10 @@ def _check_config(options: argparse.Namespace, environ: Mapping[str, str]) -> in
 
 def _health(url: str) -> int:
     """Ask for /health. Uses the standard library alone: a probe runs often and must start fast."""
+    import http.client  # the daemon, which begins here as well, does without these
+    import urllib.error
+    import urllib.request
+
     target = url.rstrip("/") + "/health"
     try:
         with urllib.request.urlopen(target, timeout=_HEALTH_TIMEOUT) as answer:  # noqa: S310

@@ -13,11 +13,10 @@ import functools
 import posixpath
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
 from shelld_py.errors import FileTooLarge, SearchTooSlow
-from shelld_py.files.archive_formats import Unpacker
 from shelld_py.files.blocking import KeyedLocks, Threads, call_in_process
 from shelld_py.files.changes import Changes
 from shelld_py.files.globs import Globs
@@ -35,15 +34,16 @@ from shelld_py.files.models import (
 )
 from shelld_py.files.open_file import meaning
 from shelld_py.files.operations import OPERATIONS, Access, Rooms
-from shelld_py.files.packing import Archive
 from shelld_py.files.paths import AllowedDirectories, DirectoryOpener, Location, best_directory_opener
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.reading import RawFile, Reading
 from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
-from shelld_py.files.unpacking import Destination, Limits
 from shelld_py.units import format_size
+
+if TYPE_CHECKING:
+    from shelld_py.files.packing import Archive
 
 T = TypeVar("T")
 _PASSED_OVER = 1 << 20
@@ -88,7 +88,7 @@ class FileService:
             undoing=Undoing(directories, policy, self._history),
             scope=SearchScope(directories.base, directories.roots, policy, ripgrep),
         )
-        self._archive_limits = Limits(settings.max_archive_size, settings.max_archive_entries)
+        self._settings = settings
         self._locks = KeyedLocks()
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
@@ -158,12 +158,14 @@ class FileService:
 
     async def read_archive(
         self, path: str, form: ArchiveFormat, *, exclude: Sequence[str] = (), ignored: bool = True
-    ) -> Archive:
+    ) -> "Archive":
         """Open a directory, or a file, to read an archive of it; the caller closes it.
 
         What `exclude` (globs) matches is left out, and with `ignored` false what .gitignore files name. Raises
         `InvalidRequest` for a bad glob, `FileNotFound`, `PathNotAllowed`.
         """
+        from shelld_py.files.packing import Archive  # with the libraries of two formats, which a start does without
+
         globs = Globs.from_texts(exclude)
         tree = await self._on_disk(path, functools.partial(Tree, self._rooms.scope, path))
         return Archive(tree, form, globs, self._threads, name=posixpath.basename(tree.path), ignored=ignored)
@@ -176,11 +178,13 @@ class FileService:
         Not all or nothing: an error says what was unpacked before. Raises `BadArchive`, `FileTooLarge`,
         `NotADirectory`, and unless `overwrite` `FileAlreadyExists` before anything is replaced.
         """
+        from shelld_py.files.archive_formats import Unpacker
+        from shelld_py.files.unpacking import Destination, Limits
+
+        limits = Limits(self._settings.max_archive_size, self._settings.max_archive_entries)
         location = await self._on_disk(path, functools.partial(self._directories.locate_inside, path))
         async with self._cleaning_up(location):
-            destination = Destination(
-                location, self._opener, self._archive_limits, self._history.forget, overwrite=overwrite
-            )
+            destination = Destination(location, self._opener, limits, self._history.forget, overwrite=overwrite)
             unpacker = Unpacker(form, destination)
             try:
                 wanted, passed_over = True, 0

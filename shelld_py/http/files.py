@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from msgspec import Meta
@@ -17,7 +17,6 @@ from shelld_py.files import (
     CHANGE,
     OPERATIONS,
     PLACE,
-    Archive,
     ArchiveFormat,
     ArchiveResult,
     ByteRange,
@@ -28,6 +27,9 @@ from shelld_py.files import (
 )
 from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Query
+
+if TYPE_CHECKING:
+    from shelld_py.files import Archive
 
 _ARCHIVES: Final = {
     ArchiveFormat.TAR: "application/x-tar",
@@ -132,7 +134,7 @@ async def _read_archive(call: Call[ArchiveQuery, None]) -> Response:
         return StreamingResponse(_archived(archive, first, chunks), HTTPStatus.OK, headers, _ARCHIVES[query.format])
 
 
-async def _archived(archive: Archive, first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _archived(archive: "Archive", first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async with archive:
         yield first
         async for chunk in others:

@@ -43,7 +43,6 @@ from shelld_py.models import (
     RunStatus,
     SessionReference,
     SessionStatus,
-    ShellDocument,
     ShellState,
     StartupRequest,
     StateAnswer,
@@ -65,16 +64,7 @@ _ONE_SHOT: Final = "exec"
 
 async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
     await call.computer.startup(call.body)
-    main = call.computer.main
-    return StateAnswer(state=main.state, not_restored=_or_unset(main.not_restored))
-
-
-def _or_unset(not_restored: tuple[str, ...] | None) -> tuple[str, ...] | msgspec.UnsetType:
-    return msgspec.UNSET if not_restored is None else not_restored
-
-
-async def _state(call: Call[None, None]) -> ShellDocument:
-    return await call.computer.dump(call.shell)
+    return StateAnswer(state=call.computer.main.state)
 
 
 async def _run(call: Call[Any, RunRequest]) -> Response:
@@ -247,8 +237,8 @@ async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:
 
 
 async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
-    shell = await call.computer.open_session(call.body)
-    return SessionReference(session_id=shell.session_id, not_restored=_or_unset(shell.not_restored))
+    shell = await call.computer.shells.open(call.body)
+    return SessionReference(session_id=shell.session_id)
 
 
 async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
@@ -297,7 +287,6 @@ _RUN_HEADERS: Final = (
 )
 _SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
 _START_REFUSED: Final = (errors.ShellStartFailed, errors.TooFewDescriptors)
-_COPY_REFUSED: Final = (errors.SessionNotFound, errors.ShellNotStarted, errors.ShellBusy, errors.StateUnavailable)
 _RUN_REFUSED: Final = (errors.JsonWithoutContentType, errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
@@ -361,20 +350,6 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
             answers=ok("The state.", Status, text=ShellState),
             errors=refusals,
             **about,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{prefix}/state",
-            name="read_state" if main else "read_session_state",
-            handler=_state,
-            summary=f"What it takes to make a shell like {whose} again",
-            description=(
-                "Variables, functions, aliases, options, umask, traps and directories, for `state` of `POST /startup` "
-                "and `POST /sessions`, on this machine or another. The shell must be `ready`."
-            ),
-            answers=ok("Its state.", ShellDocument),
-            errors=(*refusals, *_SHELL_ENDED, errors.ShellBusy, errors.StateUnavailable),
-            tag=tag,
         ),
         Endpoint(
             method="GET",
@@ -459,7 +434,6 @@ ENDPOINTS: Final = (
         errors=(
             errors.ShellAlreadyStarted,
             errors.ShellUnrecoverable,
-            *_COPY_REFUSED,
             *_START_REFUSED,
         ),
         **_STATE,
@@ -491,7 +465,7 @@ ENDPOINTS: Final = (
         ),
         body=Body(model=StartupRequest),
         answers={HTTPStatus.CREATED: Success(meaning="The session.", content={JSON: SessionReference})},
-        errors=(errors.TooManySessions, *_COPY_REFUSED, errors.ShellUnrecoverable, *_START_REFUSED),
+        errors=(errors.TooManySessions, *_START_REFUSED),
     ),
     Endpoint(
         method="GET",

@@ -69,6 +69,7 @@ _DRAWING = re.compile(r"(\r|\x08+|\x1b\[[0-9]*[CDGK])")
 _BLANK_LINES: Final = ("\r\x1b[K", "\r\x1b[0K", "\r\x1b[2K", "\x1b[2K\r")
 """What makes a line as if nothing had been written: how most progress bars begin each state."""
 _SOLID: Final = {code: "x" for code in range(128) if code != ord("\r")}
+_SOLID_BYTES: Final = bytes(ord("\r") if code == ord("\r") else ord("x") for code in range(256))
 
 
 class TextRenderer:
@@ -90,28 +91,36 @@ class TextRenderer:
 
     def feed(self, data: bytes) -> str:
         """Take the next bytes, cut anywhere; return the text of the lines that they complete."""
+        return "".join(map(_render_lines, self._completed(data)))
+
+    def feed_size(self, data: bytes) -> int:
+        """Do as `feed` does, but return only how many characters that text has, which takes a tenth of the time."""
+        return sum(map(_size_of_lines, self._completed(data)))
+
+    def _completed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes; return the lines that they complete, in pieces."""
         line = self._line
         completes = self._can_complete(data)
         line += data
         if not completes and len(line) <= LINE_LIMIT:
-            return ""
+            return []
         parts = []
         end = 0
         # `end` is always the beginning of a line, so where a line is broken does not depend on the cuts.
         while len(line) - end > LINE_LIMIT:
             window = bytes(line[end : end + LINE_LIMIT])
             length = _complete_part(window, 0) or _break_of_line(window)
-            parts.append(_render_lines(window[:length]))
+            parts.append(window[:length])
             end += length
         del line[:end]
         if length := _complete_part(line, 0 if end else self._scanned):
-            parts.append(_render_lines(bytes(line[:length])))
+            parts.append(bytes(line[:length]))
             del line[:length]
         opened = _open_string(line)
         self._open = opened is not None
         # An ESC at the end may be the beginning of a control string.
         self._scanned = len(line) - line.endswith(b"\x1b") if opened is None else opened
-        return "".join(parts)
+        return parts
 
     def unfinished(self) -> tuple[str, int]:
         """Return the unfinished line as it looks now, and the bytes at its end that mean nothing yet.
@@ -267,11 +276,53 @@ def _render_lines(data: bytes) -> str:
     return "\n".join(_redraw(line) if _draws(line) else line for line in text.split("\n"))
 
 
+def _size_of_lines(data: bytes) -> int:
+    """Return how many characters `_render_lines` would return, without making them where that can be counted."""
+    if (size := size_of_colours(data)) is not None:
+        return size
+    if b"\x1b" in data or b"\x08" in data or not data.isascii():
+        return len(_render_lines(data))
+    if b"\n" in data:  # what _render_lines says of CR CR LF
+        data = data.replace(b"\r\n", b"\n").replace(b"\r\n", b"\n")
+    lines = data.split(b"\n")
+    return sum(_width(line) if b"\r" in line else len(line) for line in lines) + len(lines) - 1
+
+
+def size_of_colours(data: bytes) -> int | None:
+    """Return how many characters the text of complete lines has; None where there is more to it than ASCII in colours.
+
+    In such lines no control string begins, and nothing is drawn.
+    """
+    if b"\r" in data or b"\x08" in data or not data.isascii():
+        return None
+    if b"\x1b" not in data:
+        return len(data)
+    colours = _colours(data)
+    counts = list(map(data.count, colours))
+    if sum(counts) != data.count(b"\x1b"):
+        return None
+    return len(data) - sum(count * len(colour) for count, colour in zip(counts, colours, strict=True))
+
+
+def _width(line: bytes) -> int:
+    """Return the columns of a line in which nothing moves but carriage returns: those of its longest part."""
+    line = line.rstrip(b"\r")
+    last = len(line) - line.rfind(b"\r") - 1
+    if b"x" * (last + 1) not in line.translate(_SOLID_BYTES):  # as _overwritten finds out
+        return last
+    return max(map(len, line.split(b"\r")))
+
+
+def _colours(data: bytes) -> list[bytes]:
+    """Return the different sequences of colours that a text begins with."""
+    return list(dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE)))[:_COLOURS_AT_ONCE]
+
+
 def _without_escapes(data: bytes) -> bytes:
     """Return `data` with a mark in place of each escape sequence that draws nothing."""
     if _REMOVED in data:
         return _INVISIBLE.sub(_REMOVED, data)
-    colours = list(dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE)))[:_COLOURS_AT_ONCE]
+    colours = _colours(data)
     # Where there is nothing else, nothing can come together that was apart, and no mark is needed.
     alone = data.isascii() and sum(map(data.count, colours)) == data.count(b"\x1b")
     for colour in colours:

@@ -88,7 +88,7 @@ class Background:
             left = _belonging(pid, known)
         return True, tuple(stat.pid for stat in left)
 
-    async def settled(self, run: Run | None = None) -> None:
+    async def wait(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
         for item in [item for item in self._items if run in (None, item.run)]:
             for stat in item.alive():

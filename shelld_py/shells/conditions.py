@@ -2,7 +2,7 @@
 
 Conditions are parsed here and waited for here; nothing of HTTP. Each kind is watched by a task of its own, for as
 long as somebody waits: lines as they come, in a process of their own (matching.py); silence by a timer; waiting for
-input by the news of the run. Only ports are looked for again and again, since the kernel tells nobody of them.
+input by the changes of the run. Only ports are looked for again and again, since the kernel tells nobody of them.
 
 When there is nothing left to wait for
     A condition can still come true after the end of the command: a server that was put in the background opens its
@@ -108,7 +108,7 @@ class Until:
         self._shell = shell
         self._readers = readers
         self._exit = next((condition for condition in conditions if condition.kind is Kind.EXIT), None)
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._unseen: set[object] = set()
         self._seen = asyncio.Event()
@@ -123,7 +123,7 @@ class Until:
         watchers = self._watchers()
         self._unseen.update(watchers)
         tasks = [asyncio.create_task(self._watched(watcher)) for watcher in watchers]
-        background = [asyncio.create_task(self._relay()), asyncio.create_task(self._await_end())]
+        background = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._await_end())]
         try:
             if watchers:
                 with contextlib.suppress(TimeoutError):
@@ -146,24 +146,24 @@ class Until:
                 return None
         return self._exit
 
-    # --- the run's news, and its end ------------------------------------------------------------------
+    # --- the changes of the run, and its end ----------------------------------------------------------
 
-    async def _relay(self) -> None:
-        """Announce all news of the run."""
+    async def _follow_changes(self) -> None:
+        """Tell those who wait for a change of the run of each."""
         while await self._run.changed():
-            self._announce()
+            self._notify()
 
     async def _await_end(self) -> None:
         """Wait until there is nothing left to wait for, and say so."""
         await self._run.wait()
         if self._shell and not self._exit:
-            await self._shell.settled(self._run)
+            await self._shell.wait_for_processes(self._run)
         self._over.set()
-        self._announce()
+        self._notify()
 
-    def _announce(self) -> None:
-        self._news.set_result(None)
-        self._news = asyncio.get_running_loop().create_future()
+    def _notify(self) -> None:
+        self._changed.set_result(None)
+        self._changed = asyncio.get_running_loop().create_future()
 
     # --- one watcher for each kind --------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Until:
         matcher = await LineMatcher.start([condition.pattern for condition in wanted])
         try:
             while True:
-                news, over = self._news, self._over.is_set()
+                change, over = self._changed, self._over.is_set()
                 for reader in self._readers:
                     index = await _match(matcher, reader, ended=over)
                     if index is not None:
@@ -208,7 +208,7 @@ class Until:
                 self._mark_seen(self._watch_output)
                 if over:
                     return None
-                await asyncio.wait({news})
+                await asyncio.wait({change})
         finally:
             await matcher.aclose()
 
@@ -241,13 +241,13 @@ class Until:
 
     async def _watch_input(self) -> Condition | None:
         while True:
-            news = self._news
+            change = self._changed
             if self._run.awaiting_input:
                 return self._of(Kind.INPUT)[0]
             self._mark_seen(self._watch_input)
             if self._over.is_set():
                 return None
-            await asyncio.wait({news})
+            await asyncio.wait({change})
 
 
 async def _match(matcher: LineMatcher, reader: Reader, *, ended: bool) -> int | None:

@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Set
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from shelld_py.bash.process import Death, Outcome
@@ -23,13 +24,6 @@ StopReason = tuple[RunStatus, Cause, str]
 _SIGNALLED: Final = 128
 _UNEXPLAINED: Final = frozenset({Cause.SIGNAL, Cause.SHELL_CRASHED, Cause.SHELL_REPLACED})
 _LIMITS: Final = frozenset({Cause.LIMIT, Cause.OOM, Cause.LIFETIME})
-_NOTICES: Final = {
-    int(number): re.compile(
-        rb"(?:\A|\n)(?:[^\n]*: line \d+: +\d+ )?" + re.escape(text.encode()) + rb"(?: \(core dumped\))?(?: [^\n]*)?\n\Z"
-    )
-    for number in signal.valid_signals()
-    if (text := signal.strsignal(number))
-}
 
 
 def judge(
@@ -105,9 +99,10 @@ def _signal_of(outcome: Outcome, signals_sent: Set[int], last_output: bytes) -> 
     if outcome.status is None or outcome.status <= _SIGNALLED:
         return None
     number = outcome.status - _SIGNALLED
-    if number not in _NOTICES or outcome.restored:
+    text = signal.strsignal(number) if number in signal.valid_signals() else None
+    if not text or outcome.restored:
         return None
-    if outcome.interrupted or number in signals_sent or _NOTICES[number].search(last_output):
+    if outcome.interrupted or number in signals_sent or _notice(text).search(last_output):
         return number
     return None
 
@@ -117,3 +112,11 @@ def _name(number: int | None) -> str:
         return signal.Signals(number or 0).name
     except ValueError:
         return f"signal {number}"
+
+
+@cache
+def _notice(text: str) -> re.Pattern[bytes]:
+    """Return what finds bash's word that a command has died of the signal that is described as `text`."""
+    return re.compile(
+        rb"(?:\A|\n)(?:[^\n]*: line \d+: +\d+ )?" + re.escape(text.encode()) + rb"(?: \(core dumped\))?(?: [^\n]*)?\n\Z"
+    )

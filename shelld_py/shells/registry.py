@@ -180,7 +180,7 @@ class Shells:
     async def _end_after(self, entry: _Entry, run: LiveRun) -> None:
         await run.wait()
         if run.ending is None or run.ending.cause is not Cause.DEADLINE:  # at that all of it goes, as by a kill
-            await entry.shell.settled()
+            await entry.shell.wait_for_processes()
         await self._end(entry, "The shell of the command was closed.")
 
     async def _end(self, entry: _Entry, reason: str) -> None:

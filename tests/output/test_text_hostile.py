@@ -132,12 +132,13 @@ def bytes_looked_at(data: bytes) -> int:
 @example(b"a\n\x1bPabc" + b"\n" + b"def\x1b\\ghi\n", [10, 1, 4])
 @example(b"\x1bP\x1b", [2, 1])
 def test_any_bytes_in_any_cut_give_the_same_text(data: bytes, sizes: list[int]) -> None:
-    """Nothing raises, at no moment, and the text is that of the whole."""
-    renderer = TextRenderer()
+    """Nothing raises, at no moment, and the text is that of the whole. Who only counts it counts the same."""
+    renderer, counting = TextRenderer(), TextRenderer()
     parts, position, turn = [], 0, 0
     while position < len(data):
         part = data[position : position + sizes[turn % len(sizes)]]
         parts.append(renderer.feed(part))
+        assert counting.feed_size(part) == len(parts[-1])
         position, turn = position + len(part), turn + 1
         line, meaningless = renderer.unfinished()
         assert len(line) <= renderer.pending + WIDTH_LIMIT

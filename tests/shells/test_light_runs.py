@@ -157,7 +157,7 @@ def test_what_is_unusual_ends_as_a_full_run(
         assert len(result.background_pids) == ("&" in text)
         if shell.state is ShellState.UNRECOVERABLE:
             await shell.recycle()
-        await shell.settled() if not result.background_pids else None
+        await shell.wait_for_processes() if not result.background_pids else None
         after = shell.submit(Command(text="echo fine"))
         await after.wait(10)
         assert content(after) == b"fine\n"
@@ -229,7 +229,7 @@ async def played(shell: Shell, text: str, *, full: bool) -> tuple[RunResult, byt
         run.promote()
     await run.wait(60)
     assert not run.running, text
-    await shell.settled(run)
+    await shell.wait_for_processes(run)
     kept = await store.get(run.run_id)
     result, log = kept.result(), kept.log(Stream.STDOUT)
     assert log is not None

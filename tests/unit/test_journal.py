@@ -29,7 +29,9 @@ def opened(directory: Path) -> Iterator[tuple[Journal, dict[bytes, Place]]]:
 
 def output(journal: Journal, place: Place) -> bytes:
     """Return the output that lies beside a record."""
-    return journal.read(place).output
+    frame = journal.read(place)
+    with open(frame.path, "rb") as file:
+        return os.pread(file.fileno(), frame.length, frame.at)
 
 
 def segments(directory: Path) -> list[str]:
