@@ -213,8 +213,8 @@ def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
     """Return the query string as a `model`. Raises `InvalidRequest` with what is wrong and what there could be."""
-    if not request.scope["query_string"]:
-        return model()
+    if not request.scope["query_string"] and (default := _of_nothing(model)):
+        return default  # type: ignore[return-value]
     fields: dict[str, object] = {}
     kinds = _kinds(model)
     for name, value in request.query_params.multi_items():
@@ -230,6 +230,12 @@ def query_of(request: HttpRequest, model: type[_Query]) -> _Query:
         else:
             fields[name] = value
     return as_model(fields, model, "parameter")
+
+
+@lru_cache(maxsize=64)
+def _of_nothing(model: type[Query]) -> Query | None:
+    """Return what no query string says; None where something must be in it."""
+    return None if any(field.required for field in msgspec.structs.fields(model)) else model()
 
 
 @lru_cache(maxsize=64)
