@@ -41,6 +41,8 @@ _HEAD_SIZE: Final = _CHECKED_HEAD.size
 _RECORD: Final = 1
 _ERASED: Final = 2
 _NAME: Final = re.compile(r"([0-9]{8,18})\.journal")
+_LARGEST_NUMBER: Final = 10**17
+"""Of a segment: what has a larger one is none of ours, and a name after it could not be found again."""
 _OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -99,8 +101,12 @@ class Journal:
         """Make the directory, and yield all records that are in it, oldest first. Raises `ConfigError`."""
         own_directory(self._directory, self._logger)
         with calling("opendir", self._directory):
-            found = [match for name in os.listdir(self._directory) if (match := _NAME.fullmatch(name))]
-        for number, name in sorted((int(match[1]), match[0]) for match in found):
+            matches = [match for name in os.listdir(self._directory) if (match := _NAME.fullmatch(name))]
+        found = sorted((int(match[1]), match[0]) for match in matches)
+        for number, name in found:
+            if number > _LARGEST_NUMBER:
+                self._logger.warning("%s/%s is none of the daemon's, and is left as it is", self._directory, name)
+                continue
             self._number = number
             segment = _Segment(f"{self._directory}/{name}")
             try:

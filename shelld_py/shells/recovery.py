@@ -26,8 +26,9 @@ _RESTARTED: Final = "The daemon ended while the command was running."
 _RUN_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
 _SIGNS_OF_A_RUN: Final = frozenset({SNAPSHOT, *LOG_NAMES.values()})
 _MOST_NAMED: Final = 5
-_COUNTED: Final = 256 * 1024 * 1024
-"""Bytes of output whose characters are counted at the start, in all: some seconds. Of more, the bytes are told."""
+_COUNTED: Final = 8 * 1024 * 1024
+"""Bytes of output whose characters are counted at the start, in all: a fraction of a second. Of more, the bytes are
+told: a daemon that starts late is ended by its orchestrator."""
 
 
 class Recovery:

@@ -204,7 +204,11 @@ class RunStore:
         size = sum(log.size for log in logs)
         if self._directories.published(run.run_id) or size > SHORT:
             return False
-        output = b"".join(log.read(0, log.size).data for log in logs)
+        try:
+            output = b"".join(log.read(0, log.size).data for log in logs)
+        except OSError as error:  # no descriptor is left, say: it lies in the directory
+            self._logger.error("run %s: its output cannot be read: %s", run.run_id, error)
+            return False
         packed = msgspec.structs.replace(_record_of(run), in_directory=False).packed()
         if len(output) < size or len(packed) > LARGEST_FRAME:
             return False

@@ -200,3 +200,17 @@ def test_damage_costs_no_more_than_what_it_hits(data: st.DataObject, tmp_path_fa
         journal.append(b"new")
     with opened(directory) as (_, found):
         assert {*untouched, b"new"} <= set(found)
+
+
+@pytest.mark.parametrize("digits", [17, 18, 19, 200])
+def test_a_segment_with_an_absurd_number(tmp_path: Path, digits: int) -> None:
+    """Whatever somebody has called a file there, what is appended is found by the next daemon."""
+    with opened(tmp_path) as (journal, _):
+        journal.append(b"before")
+    (tmp_path / "journal" / f"{'9' * digits}.journal").write_bytes(b"")
+    with opened(tmp_path) as (journal, found):
+        assert list(found) == [b"before"]
+        journal.append(b"after", b"x" * 5_000_000)
+        journal.append(b"in another segment")
+    with opened(tmp_path) as (_, found):
+        assert list(found) == [b"before", b"after", b"in another segment"]
