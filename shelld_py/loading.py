@@ -6,6 +6,7 @@ file of the daemon that reads the process's environment. What settings there are
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +62,18 @@ def load(file: str | None, environ: Mapping[str, str], assignments: Sequence[str
 
 
 def process_environment() -> dict[str, str]:
-    """Return the environment of this process."""
+    """Return the environment of this process, as whoever started it meant it.
+
+    In a bundle it is made that again first, for all that is started from here: PyInstaller's starter has put its own
+    libraries in front, and programs of the system would be given them. They were loaded by then.
+    """
+    if getattr(sys, "frozen", False):
+        before = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
+        os.environ.pop("LD_LIBRARY_PATH", None)
+        if before is not None:
+            os.environ["LD_LIBRARY_PATH"] = before
+        for name in [name for name in os.environ if name.startswith("_PYI_")]:
+            del os.environ[name]
     return dict(os.environ)
 
 

@@ -1,5 +1,7 @@
-"""The image under test: built by scripts/test-image, which names it in SHELLD_TEST_IMAGE. Without that, nothing here
-is collected: it needs root, buildah and podman."""
+"""The image under test, which SHELLD_TEST_IMAGE names, and the bundle, whose directory is SHELLD_TEST_BUNDLE.
+
+scripts/test-image builds both. What is not named is not collected: it needs root, and the image buildah and podman.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +11,7 @@ import pytest
 
 from tests.image.containers import Container, container
 
-collect_ignore_glob = [] if "SHELLD_TEST_IMAGE" in os.environ else ["test_*.py"]
+collect_ignore = [f"test_{name}.py" for name in ("image", "bundle") if f"SHELLD_TEST_{name.upper()}" not in os.environ]
 
 
 @pytest.fixture
@@ -17,7 +19,7 @@ def start_container() -> Iterator[Callable[..., Container]]:
     """A function that starts a container of the test's own; its words are options of `podman run`."""
     with ExitStack() as stack:
 
-        def start(*options: str, image: str = os.environ["SHELLD_TEST_IMAGE"]) -> Container:
+        def start(*options: str, image: str = os.environ.get("SHELLD_TEST_IMAGE", "")) -> Container:
             return stack.enter_context(container(image, *options))
 
         yield start
