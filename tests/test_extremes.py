@@ -187,6 +187,10 @@ def test_full_disk_for_the_log(small_disk: Path, tmp_path: Path) -> None:
         assert (tmp_path / "daemon" / "work" / "witness").read_text() == "finished\n"
         lost = int((result["error"] or "0").split()[0])
         assert (20 - 4) * MEBIBYTE <= lost <= 20 * MEBIBYTE + 1, result["error"]
+        for command in ("echo short", "seq 20000"):  # the form of text says so as well, however much is lost
+            answer = daemon.client.post("/run", content=command)
+            assert answer.status_code == 200
+            assert "bytes" in answer.headers["x-run-error"], (command, answer.headers)
         daemon.client.delete(f"/runs/{result['run_id']}")
         assert works(daemon)
 

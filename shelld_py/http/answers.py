@@ -27,6 +27,9 @@ from shelld_py.shells.run import Run
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."
 PROBLEM_TYPE: Final = "application/problem+json"
+_LONGEST_ERROR: Final = 1000
+_PLAIN: Final = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
+"""Characters of a sentence that a header can have as they are."""
 HINTS: Final[dict[type[ShelldError], str]] = {
     ShellNotStarted: "POST /startup starts it; shell.start_on_run does so by itself.",
     ShellBusy: "GET /status tells what runs, POST /kill ends it; POST /exec runs a command beside it.",
@@ -147,6 +150,8 @@ def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, s
         headers["X-Exit-Code"] = str(result.exit_code)
     if result.signal is not None:
         headers["X-Signal"] = str(result.signal)
+    if result.error is not None:
+        headers["X-Run-Error"] = quote(result.error[:_LONGEST_ERROR].encode("utf-8", "surrogateescape"), safe=_PLAIN)
     if directory is not None:
         headers["X-Working-Directory"] = quote(directory.encode("utf-8", "surrogateescape"))
     return headers

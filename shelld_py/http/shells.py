@@ -279,6 +279,9 @@ _RUN_HEADERS: Final = (
     Header(name="X-Shell-State", meaning="The state of its shell.", type=ShellState),
     Header(name="X-Exit-Code", meaning="bash's `$?`, once it has ended.", type=int),
     Header(name="X-Signal", meaning="The signal that it died of.", type=int),
+    Header(
+        name="X-Run-Error", meaning="What there is to explain (`error`), percent-encoded: output that is lost, say."
+    ),
     Header(name="X-Working-Directory", meaning="The shell's directory, percent-encoded."),
     Header(name="X-Original-Size", meaning="Characters of the whole output.", type=_Count),
     Header(name="X-Truncated", meaning="Whether the output was cut.", type=bool),
