@@ -16,7 +16,7 @@ import msgspec
 
 from shelld_py.audit import Audit
 from shelld_py.config import Settings
-from shelld_py.errors import ShellAlreadyStarted
+from shelld_py.errors import InvalidRequest, ShellAlreadyStarted
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.linux import oom
@@ -32,7 +32,7 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import ActiveRun, KillResult, ShellState, ShellStatus, StartupRequest
+from shelld_py.models import ActiveRun, KillResult, ShellDocument, ShellState, ShellStatus, StartupRequest
 from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.limits import KernelLimits
@@ -112,6 +112,7 @@ class Computer:
             reaper=self.reaper,
             logger=logger,
         )
+        self.on_run_ended = self._context.on_run_ended
         self._started = time.monotonic()
         self.shells = Shells(
             partial(Shell, context=self._context),
@@ -201,12 +202,30 @@ class Computer:
     def _limit_broken(self, session_id: str) -> None:
         self.shells.close_soon(session_id, "The session broke a limit.")
 
+    async def dump(self, shell: Shell) -> ShellDocument:
+        """Return the state of `shell`, see `Shell.dump`; it is read to its end even if nobody waits for it."""
+        return await asyncio.shield(self.carry_through(shell.dump()))
+
+    async def open_session(self, request: StartupRequest) -> Shell:
+        """Open a session, see `Shells.open`."""
+        return await self.shells.open(await self._with_state(request))
+
+    async def _with_state(self, request: StartupRequest) -> StartupRequest:
+        """Return the request with the state of the shell that is to be copied. Raises `SessionNotFound`, `Conflict`."""
+        if request.copy_of is None:
+            return request
+        if request.state is not None:
+            raise InvalidRequest("state and copy_of exclude each other: a shell begins with one state.")
+        state = await self.dump(self.shell(request.copy_of))
+        return msgspec.structs.replace(request, state=state, copy_of=None)
+
     async def startup(self, request: StartupRequest) -> None:
         """Start the main shell, after its hook."""
         if self._starting.locked():
             raise ShellAlreadyStarted(MESSAGES[ShellAlreadyStarted], state=self.main.state.value)
         async with self._starting:
             self.main.check(Event.START)
+            request = await self._with_state(request)
             await self._hooks.run(HookName.STARTUP)
             await self.main.start(request)
 

@@ -6,6 +6,7 @@ How a file and the environment become them is in loading.py.
 """
 
 import difflib
+import importlib.util
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -124,6 +125,14 @@ def _mcp_switch(value: object) -> bool:
     wanted = _switch(value)
     if wanted and (problem := _missing_mcp()):
         raise ValueError(f"{problem}: pip install '.[mcp]' in shelld-py's checkout")
+    return wanted
+
+
+def _metrics_switch(value: object) -> bool:
+    wanted = _switch(value)
+    if wanted and importlib.util.find_spec("prometheus_client") is None:
+        hint = "pip install '.[metrics]' in shelld-py's checkout"
+        raise ValueError(f"needs the package prometheus-client, which is not installed: {hint}")
     return wanted
 
 
@@ -332,6 +341,15 @@ class LoggingSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricsSettings:
+    """`[metrics]`: whether there are metrics for Prometheus, and on which address."""
+
+    enabled: bool = _setting(_metrics_switch, False)
+    host: str = _setting(_text, "127.0.0.1")
+    port: int = _setting(_integer(0, 65535), 9464)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings, by section."""
 
@@ -343,6 +361,7 @@ class Settings:
     files: FileSettings = field(default_factory=FileSettings)
     hooks: HookSettings = field(default_factory=HookSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
 
 def did_you_mean(name: str, names: Mapping[str, object] | list[str]) -> str:

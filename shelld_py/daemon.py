@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -29,10 +30,11 @@ from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import ServerSettings, Settings
+from shelld_py.config import MetricsSettings, ServerSettings, Settings
 from shelld_py.errors import ConfigError
 from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
@@ -51,6 +53,8 @@ from shelld_py.units import format_duration
 from shelld_py.version import __version__
 
 _LAST_ANSWERS: Final = 2
+_SCRAPERS: Final = 8
+"""Connections for metrics at a time: a scraper or two, and somebody who looks."""
 _LAST_WORDS: Final = 0.5
 """Seconds that dying processes and a log that may not take a line any more get at the very end."""
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -135,7 +139,8 @@ class Daemon:
         """
         try:
             self._computer.open()
-            listener = _listen(self._settings)
+            listener = _listen(self._settings.server, "server")
+            scraped = _listen(self._settings.metrics, "metrics") if self._settings.metrics.enabled else None
         except BaseException:
             self._remove_temporary()
             raise
@@ -147,9 +152,10 @@ class Daemon:
         self._capacity.open()
         server = _Server(_server_config(self._application, self._settings.server), self._capacity)
         serving = self._loop.create_task(server.serve([listener]))
-        host, port = listener.getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        address = _address(listener)
         self._say_hello(address)
+        if scraped:
+            self._serve_metrics(scraped)
         if self._settings.server.port == 0:
             sys.stdout.write(f"{address}\n")
             sys.stdout.flush()
@@ -171,6 +177,19 @@ class Daemon:
                 self._computer.audit.close()
             logging.shutdown()
             os._exit(status)
+
+    def _serve_metrics(self, listener: socket.socket) -> None:
+        """Answer scrapers, until the process ends: they see the shutdown, too. Nobody waits for them."""
+        from shelld_py.http.metrics import Metrics
+
+        metrics = Metrics(self._computer, self._settings, lambda: self._application.admission.waiting)
+        self._application.metrics = metrics
+        self._computer.on_run_ended.append(metrics.run_ended)
+        settings = replace(self._settings.server, socketio=False, max_connections=_SCRAPERS)
+        capacity = Capacity(settings)
+        server = _Server(_server_config(metrics, settings), capacity)
+        self._scraping = self._loop.create_task(server.serve([listener]))
+        self._logger.info("metrics on %s/metrics", _address(listener))
 
     async def _shut_down(self, server: "_Server", serving: asyncio.Task[None]) -> None:
         self._stop("the server has ended")
@@ -329,6 +348,11 @@ def _opened_audit(settings: Settings, logger: logging.Logger) -> Audit | None:
     return audit
 
 
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(urlsplit(address).hostname or "").is_loopback
 
@@ -342,7 +366,7 @@ def _working_directory(settings: Settings) -> str:
         raise ConfigError(f"shell.working_directory: the directory of the daemon itself is gone: {hint}") from None
 
 
-def _server_config(application: Application, settings: ServerSettings) -> uvicorn.Config:
+def _server_config(application: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         log_config=None,
@@ -359,9 +383,9 @@ def _server_config(application: Application, settings: ServerSettings) -> uvicor
     )
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """Return the listening socket. Raises `ConfigError`."""
-    host, port = settings.server.host, settings.server.port
+def _listen(settings: ServerSettings | MetricsSettings, section: str) -> socket.socket:
+    """Return the listening socket that a section of the settings asks for. Raises `ConfigError`."""
+    host, port = settings.host, settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -370,7 +394,7 @@ def _listen(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise ConfigError(f"server.host, server.port: cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigError(f"{section}.host, {section}.port: cannot listen on {host}:{port}: {error.strerror}") from None
     listener.listen(1024)
     listener.setblocking(False)
     return listener

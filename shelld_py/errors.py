@@ -110,6 +110,10 @@ class DirectoryGone(Conflict, code="directory_gone"):
     """A shell cannot be started again: the directory that it begins in is gone."""
 
 
+class StateUnavailable(Conflict, code="state_unavailable"):
+    """bash does not tell its state, or it is too large."""
+
+
 class RunIdConflict(Conflict, code="run_id_conflict"):
     """The run id is taken by a different request."""
 

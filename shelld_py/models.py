@@ -157,6 +157,20 @@ StartupFile = Annotated[
 ]
 
 
+class ShellDocument(Request, frozen=True, kw_only=True):
+    """The state of a shell: what it takes to make such a shell again, on this machine or another.
+
+    `environment` are the exported variables that are plain text, `script` makes all else: other variables with their
+    attributes, functions, aliases, options, umask, traps, directory stack. `left_out` says what cannot travel.
+    """
+
+    bash: Annotated[str, Meta(description="The version that it was made with.")] = ""
+    working_directory: Annotated[str, Meta(description="An absolute path.")] | None = None
+    environment: Variables = {}
+    script: Annotated[str, Meta(description="bash reads it, in the new shell.")] = ""
+    left_out: tuple[str, ...] = ()
+
+
 class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
@@ -165,6 +179,8 @@ class StartupRequest(Request, frozen=True, kw_only=True):
     rows: Size | None = None
     cols: Size | None = None
     startup_file: StartupFile | None = None
+    state: Annotated[ShellDocument, Meta(description="The state to begin with, of `GET /state`.")] | None = None
+    copy_of: Annotated[str, Meta(description="Begin with the state of this shell, which is ready.")] | None = None
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
@@ -351,9 +367,10 @@ class Metadata(msgspec.Struct, Generic[Limits, Timeouts], frozen=True, kw_only=T
 
 
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a shell after what was asked of it."""
+    """The state of a shell after what was asked of it. Of a start with a `state`, also what could not be set."""
 
     state: ShellState
+    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ShutdownAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -391,9 +408,10 @@ class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that was opened or ended."""
+    """The session that was opened or ended. Where it began with a `state`, also what of that could not be set."""
 
     session_id: str
+    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,8 +109,26 @@ def _fault(given: Mapping[str, object], model: type[msgspec.Struct]) -> Fault:
         try:
             msgspec.convert(given[name], annotations[name])
         except msgspec.ValidationError:
-            return Fault(FaultKind.WRONG, name, _reason(field.type, given[name]))
+            value, inner = given[name], _structure(field.type)
+            if inner and isinstance(value, Mapping):
+                inside = _fault(value, inner)
+                return Fault(inside.kind, f"{name}.{inside.name}", inside.reason)
+            return Fault(FaultKind.WRONG, name, _reason(field.type, value))
     raise AssertionError(f"nothing is wrong with {model.__name__}")
+
+
+def _structure(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the model of which a value of this kind is one, if it is of one."""
+    from msgspec import inspect
+
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _structure(inner)
+        case inspect.UnionType(types=types):
+            return next(filter(None, map(_structure, types)), None)
+        case inspect.StructType(cls=model):
+            return model
+    return None
 
 
 def _reason(kind: Any, value: object) -> str:

@@ -24,6 +24,7 @@ from shelld_py.bash.driver import Paths
 
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
+_PIECE: Final = 1 << 20
 _FILES: Final = ("text", "loop", "script", "scratch")
 
 
@@ -161,6 +162,16 @@ def write_all(descriptor: int, data: bytes) -> None:
     """Make `data` the content of a memory file."""
     os.ftruncate(descriptor, 0)
     _write(descriptor, data)
+
+
+def read_all(descriptor: int, most: int) -> bytes:
+    """Return the first `most` bytes of a memory file."""
+    content: list[bytes] = []
+    place = 0
+    while place < most and (data := os.pread(descriptor, min(most - place, _PIECE), place)):
+        content.append(data)
+        place += len(data)
+    return b"".join(content)
 
 
 def _write(descriptor: int, data: bytes, place: int = 0) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from shelld_py.errors import InvalidRequest
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def check_encodable(name: str, text: str) -> None:
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raise `InvalidRequest` where a name cannot be one of a variable, or bash cannot be given a value."""
     for name, value in environment.items():
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE.fullmatch(name):
             raise InvalidRequest(f"environment: {name!r} cannot be the name of a variable.")
         if "\0" in value:
             raise InvalidRequest(f"environment: the value of {name} contains a NUL character.")

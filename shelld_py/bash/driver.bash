@@ -117,10 +117,14 @@ __shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '
 __shelld=${__shelld%% *}
 } 251<>/dev/null 248>|@reports@ >&251 2>&251
 
-### dump: the state of a shell that comes back
+### dump: the state of a shell, for itself when it comes back, and for the daemon, which takes the sections apart
 {
-\builtin shopt -p extglob; \builtin declare -fp; \builtin declare -p; \builtin alias -p
-\builtin shopt -p; \builtin set +o; \builtin trap -p; \builtin umask -p
+\builtin shopt -p extglob; \builtin declare -fp; \builtin printf '\\builtin : @tag@\n'
+\builtin declare -p; \builtin printf '\\builtin : @tag@\n'
+\builtin alias -p; \builtin printf '\\builtin : @tag@\n'
+\builtin shopt -p; \builtin set +o; \builtin printf '\\builtin : @tag@\n'
+\builtin trap -p; \builtin printf '\\builtin : @tag@\n'
+\builtin umask -p
 [[ ${1-} == --on-exit || $# == 0 ]] ||
 { \builtin printf 'set --'; \builtin printf ' %q' "$@"; }
 } >|@scratch@ 2>|/dev/null

@@ -180,6 +180,27 @@ class Driver:
         return {self._paths.loop: self._script("loop"), self._paths.script: script}
 
     @property
+    def exit_action(self) -> str:
+        """What precedes the user's own action on EXIT."""
+        return self._exit_action
+
+    def dump_script(self, file: str) -> str:
+        """Return the script that has bash write its state into `file`, in sections that `dump_sections` knows."""
+        return self._script("dump").replace(self._paths.scratch, file)
+
+    def dump_sections(self, dump: bytes) -> list[bytes]:
+        """Return the sections of what bash has written: functions, variables, aliases, options, traps, the rest."""
+        return dump.split(f"\\builtin : {self._words['tag']}\n".encode())
+
+    @staticmethod
+    def read_text(script: str, errors: str) -> str:
+        """Return what has bash read the file `script`, whatever its options; it complains into the file `errors`.
+
+        The quotes are for `sets_exit_trap`: nobody's function `trap` is to be defined for it.
+        """
+        return f"{{ \\builtin '.' {script}; }} >|/dev/null 2>|{errors} || \\builtin :"
+
+    @property
     def start_lines(self) -> bytes:
         """What bash reads first of all. It is sent the loop when it has reported, as after an interrupt."""
         return f" \\builtin . {self._paths.script} {self._words['tag']}start;".encode() + self.prompt_line

@@ -43,10 +43,11 @@ _REPEAT_TIMEOUT: Final = 2.0
 _COMMAND_TIMEOUT: Final = 5.0
 _SETTLING: Final = 0.005
 """Children of bash that are still bash after so many seconds are subshells rather than programs to be."""
-_SIGNALLED: Final = 128
 _OWN_WORK: Final = 0.02
 """CPU seconds for which bash executes a command without a program before it is what a signal is meant for: parsing a
 command and forking takes a tenth of it."""
+_ANY_WORK: Final = 0.001
+"""CPU seconds after a fork(2) in which bash has let its child go on: it takes a tenth of it, beside being stopped."""
 _END_LOOKS: Final = 500
 _END_PAUSE: Final = 0.0005
 """Together a quarter of a second: what a process with much memory needs to end."""
@@ -162,22 +163,26 @@ class Gate:
         settled = _now()
         late = settled + _HEARING_TIMEOUT
         undecided: frozenset[int] = frozenset()
-        tries, work = _Tries(), _OwnWork(shell)
+        tries, sent = _Tries(), False
+        work = since_fork = _OwnWork(shell)
         while self._goes_on(command) and tries.left:
             work.look()
+            since_fork.look()
             async with self._held_in(command) as in_command:
                 group = terminal.foreground_group()
                 # A command can use the bell's number for itself. Where a program has the terminal, it is no driver.
                 if in_command or (_now() > late and group not in (0, shell)):
                     hearers = Hearers(shell, group, number)
                     if hearers.undecided != undecided:
-                        undecided, settled = hearers.undecided, _now() + _SETTLING
-                    quiet = hearers.hears and (not undecided or (_now() >= settled and not hearers.settling))
+                        undecided, settled, since_fork = hearers.undecided, _now() + _SETTLING, _OwnWork(shell)
+                    at_rest = _now() >= settled and not hearers.settling and since_fork.is_seen
+                    quiet = hearers.hears and (not undecided or at_rest)
                     if hearers.only_shell and number != signal.SIGINT:
                         quiet = quiet and work.is_long
                     if quiet or _now() > late:
                         if not act():
-                            return False
+                            return sent
+                        sent = True
                         if _now() > late or not await hearers.has_lost():
                             break
                         act = partial(terminal.signal_foreground, number)
@@ -185,7 +190,7 @@ class Gate:
                     work = _OwnWork(shell)
             await tries.pause()
         else:
-            return False
+            return sent
         await self._repeat(hearers, command)
         return True
 
@@ -254,6 +259,11 @@ class _OwnWork:
             self._asleep_since = None
         elif self._asleep_since is None:
             self._asleep_since = _now()
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it has gone on at all: a child that it has forked waits for that, and looks like one at rest."""
+        return self._asleep_since is not None or processes.run_time(self._pid) - self._had_run > _ANY_WORK
 
     @property
     def is_long(self) -> bool:
@@ -334,7 +344,7 @@ def _hardly_ran(stat: processes.ProcessStat) -> bool:
 
 
 async def _ended_without(number: int, stat: processes.ProcessStat) -> bool:
-    """Return whether a process has ended by itself, rather than of the signal."""
+    """Return whether a process has ended without having taken the signal, which pends then for ever."""
     for _ in range(_END_LOOKS):
         now = processes.process_stat(stat.pid)
         if now is None:
@@ -342,10 +352,7 @@ async def _ended_without(number: int, stat: processes.ProcessStat) -> bool:
         if not now.ending:
             return False
         if not now.alive:
-            status = now.wait_status
-            return (
-                not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == number)
-                and os.waitstatus_to_exitcode(status) != _SIGNALLED + number
-            )
+            died_of_it = os.WIFSIGNALED(now.wait_status) and os.WTERMSIG(now.wait_status) == number
+            return not died_of_it and processes.pends(stat.pid, number)
         await asyncio.sleep(_END_PAUSE)
     return True

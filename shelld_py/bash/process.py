@@ -8,24 +8,28 @@ reason for the fence in terminal.py.
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from shelld_py.bash.channels import Channels, descriptor_path, write_all
+from shelld_py.bash.channels import Channels, descriptor_path, read_all, write_all
 from shelld_py.bash.command import Place, Script, encoded, script_of
-from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver
+from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit_trap
 from shelld_py.bash.gate import Gate
 from shelld_py.bash.protocol import Action, Protocol, Report, ReportKind, State
 from shelld_py.bash.repair import DAMAGE, Repair
 from shelld_py.bash.spawning import Confinement, spawn
-from shelld_py.errors import ShellStartFailed
+from shelld_py.bash.state import Dump, document_of, messages, script_of_document
+from shelld_py.errors import ShellStartFailed, StateUnavailable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.terminal import Sink, Terminal
+from shelld_py.models import ShellDocument
 
 HUNG_UP: Final = "The terminal of the shell was hung up (vhangup(2))."
 
@@ -42,6 +46,13 @@ STARTUP_FILE: Final = "~/.bashrc"
 """What an interactive bash reads by itself, `/etc/bash.bashrc` before it where its distribution has that built in."""
 _NOT_COMING: Final = (State.LISTENING, State.EVALUATING, State.DEAD)
 """Nobody has to wait for the loop: bash is in it, or will never be."""
+_CHECK_INTERVAL: Final = 0.2
+"""As often as a supervisor looks whether bash hangs (repair.py acts on what it sees twice)."""
+_DUMP_SECTIONS: Final = 6
+_LARGEST_DUMP: Final = 64 << 20
+_LARGEST_COMPLAINT: Final = 256 << 10
+_DRIVER_DESCRIPTORS: Final = 240
+"""From here on they are the driver's (driver.bash)."""
 FEWEST_DESCRIPTORS: Final = 256
 """bash's numbers go up to 251 in the loop (driver.bash)."""
 
@@ -226,6 +237,85 @@ class Bash:
         """Return how a command has ended, when it has: it must be awaited. Nobody is called at the end then."""
         evaluation.on_end = None
         return self._outcome(evaluation)
+
+    async def dump(self) -> ShellDocument:
+        """Return the state of the shell as a document. bash must listen.
+
+        Raises `StateUnavailable` where bash does not write it, or so much that nobody could take it.
+        """
+        children = self.has_children()
+        traps = self._carried.traps
+        sections: list[bytes] = []
+        with _memory_file() as script, _memory_file() as file:
+            write_all(script, self._driver.dump_script(descriptor_path(file)).encode())
+            if await self._aside(self._driver.read_text(descriptor_path(script), "/dev/null")):
+                data = await asyncio.to_thread(read_all, file, _LARGEST_DUMP)
+                sections = self._driver.dump_sections(data)
+        if len(sections) != _DUMP_SECTIONS:
+            raise StateUnavailable("bash could not tell its state: it may be damaged, or have more than 64 MiB of it.")
+        left_out = [f"a background process: {processes.command_line(pid)}" for pid in processes.children(self.pid)]
+        dump = Dump(
+            sections,
+            directory=self.directory,
+            traps=traps,
+            exit_action=self._driver.exit_action,
+            left_out=(*(left_out if children else ()), *self._open_descriptors()),
+        )
+        return await asyncio.to_thread(document_of, dump)
+
+    async def restore(self, document: ShellDocument, *, unset: Sequence[str], directory: str | None) -> tuple[str, ...]:
+        """Give a fresh shell the state of `document`; return what could not be set, a sentence for each.
+
+        `unset` are variables to be taken away before, `directory` goes before that of the document. Raises
+        `ShellStartFailed` where bash does not come back from it.
+        """
+        end = f"end{secrets.token_hex(8)}"
+        with _memory_file() as script, _memory_file() as errors:
+            write_all(script, script_of_document(document, unset=unset, directory=directory, end=end))
+            text = self._driver.read_text(descriptor_path(script), descriptor_path(errors))
+            if not await self._aside(text, keep=False):
+                raise ShellStartFailed(
+                    f"bash did not come back from the script of the state within {_BOOT_TIMEOUT:g} s."
+                )
+            complaints = read_all(errors, _LARGEST_COMPLAINT)
+        keeps = defines_exit_trap(document.script)
+        self._carried = replace(self._carried, status=0, keeps_trap_function=keeps)
+        return messages(complaints, end)
+
+    def _open_descriptors(self) -> list[str]:
+        """Say what the user has opened in bash. bash's own copies are not for programs (FD_CLOEXEC)."""
+        found = []
+        directory = Path(f"/proc/{self.pid}/fd")
+        with contextlib.suppress(OSError):
+            for number in sorted(int(name) for name in os.listdir(directory) if 2 < int(name) < _DRIVER_DESCRIPTORS):
+                with contextlib.suppress(OSError):
+                    flags = re.search(r"flags:\s*(\d+)", Path(f"/proc/{self.pid}/fdinfo/{number}").read_text("ascii"))
+                    if flags and not int(flags[1], 8) & os.O_CLOEXEC:
+                        found.append(f"descriptor {number}: {os.readlink(directory / str(number))}")
+        return found
+
+    async def _aside(self, text: str, *, keep: bool = True) -> bool:
+        """Have bash, which listens, evaluate something of the daemon's own; return whether it has come back from it.
+
+        With `keep`, what the next command finds is what it would have found without. A bash that hangs is killed.
+        """
+        carried = self._carried
+        self._carried = replace(carried, status=0, traps={}, keeps_trap_function=False)
+        self._restore_terminal()
+        self._run(text, ())
+        ending = self._loop.create_task(self._ended(text))
+        deadline = self._loop.time() + _BOOT_TIMEOUT
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=_CHECK_INTERVAL)
+            self.check()
+            if self._loop.time() > deadline:
+                self._protocol.damage = DAMAGE
+                self.kill()
+        back = isinstance(ending.result(), Report) and await self._back_in_loop()
+        damage, self._protocol.damage = self._protocol.damage, None
+        if back and keep:
+            self._carry_on(carried)
+        return back and not damage
 
     def settle(self) -> None:
         """Make ready for the next command, where nobody waits: then `begin` does no more than write its text.
@@ -469,11 +559,14 @@ class Bash:
         self._run(text, ())
         ended = await self._ended(text)
         if isinstance(ended, Report) and await self._back_in_loop():
-            now = self._carried
-            self._carried = replace(
-                carried, jobs=now.jobs, children=now.children, prompts=now.prompts, trap_function=False,
-                exit_trap_set=True,
-            )  # fmt: skip
+            self._carry_on(carried)
+
+    def _carry_on(self, carried: Carried) -> None:
+        """Have the next command find what was `carried` before something of the daemon's own."""
+        now = self._carried
+        self._carried = replace(
+            carried, jobs=now.jobs, children=now.children, prompts=now.prompts, trap_function=False, exit_trap_set=True
+        )
 
     def _run(self, command: str, setup: Sequence[str]) -> None:
         """Have bash, which listens, evaluate `command`; `_ended` follows."""
@@ -689,6 +782,15 @@ def _reading(startup_file: str) -> list[str]:
     if startup_file == STARTUP_FILE:
         return []
     return ["--rcfile", startup_file] if startup_file else ["--norc"]
+
+
+@contextlib.contextmanager
+def _memory_file() -> Iterator[int]:
+    descriptor = os.memfd_create("state", os.MFD_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _readable(data: bytes | bytearray) -> str:

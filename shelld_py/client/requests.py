@@ -25,6 +25,7 @@ from shelld_py.models import (
     RunResult,
     RunStatus,
     SessionStatus,
+    ShellDocument,
     ShellState,
     Status,
     Stream,
@@ -209,6 +210,8 @@ class StartupOptions(TypedDict, total=False):
     rows: int | None
     cols: int | None
     startup_file: str | None
+    state: ShellDocument | None
+    copy_of: str | None
 
 
 class RunOptions(TypedDict, total=False):
@@ -295,6 +298,14 @@ def shutdown(base: str, *, recycle: bool = False) -> Call[str]:
 def status(base: str) -> Call[Status]:
     """Return the state of the shell, and of the run that is going on in it."""
     return Call(method="GET", path=f"{base}/status", parse=decoded(Status))
+
+
+def state(base: str) -> Call[ShellDocument]:
+    """Return what it takes to make such a shell again: the `state` of `startup` and `sessions.open`.
+
+    Raises `ShellBusy` and other `Conflict`s unless it is ready.
+    """
+    return Call(method="GET", path=f"{base}/state", parse=decoded(ShellDocument))
 
 
 def output(

@@ -144,6 +144,7 @@ class ShellVerbs:
     kill = verb(requests.kill)
     recycle = verb(requests.recycle)
     status = verb(requests.status)
+    state = verb(requests.state)
     output = verb(requests.output)
     stdin = cast("TypingVerb", verb(requests.stdin))
     resize = verb(requests.resize)

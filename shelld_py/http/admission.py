@@ -7,6 +7,7 @@ the key is forgotten, all that was admitted before ends (`end_requests`). Knows 
 
 import asyncio
 import ipaddress
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,18 @@ from typing import Final
 from starlette.types import Message, Receive, Scope
 
 from shelld_py.config import ServerSettings
-from shelld_py.errors import BodyTooLarge, HostRefused, KeyRequired, OriginRefused, Overloaded, ShuttingDown
+from shelld_py.errors import (
+    BodyTooLarge,
+    HostRefused,
+    InvalidRequest,
+    KeyRequired,
+    OriginRefused,
+    Overloaded,
+    ShuttingDown,
+)
 from shelld_py.http.keylock import KeyHolder, checked_key
 from shelld_py.http.listener import Capacity
-from shelld_py.http.requests import header_fields
+from shelld_py.http.requests import header, header_fields
 from shelld_py.idle import IdleTimer
 from shelld_py.units import format_size
 
@@ -26,6 +35,8 @@ _LAST_ANSWERS: Final = 1.0
 """Seconds for requests whose runs have just ended to be answered before they are cancelled: rendering a large output
 takes some 100 ms. Only clients that do not read, and polls for nothing, use it up."""
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+_HOST: Final = re.compile(r"(?:\[[0-9a-z:.%]+\]|[^\x00-\x20\x7f\[\]:/?#@\\]*)(?::[0-9]*)?")
+"""A name or an address, and a port (RFC 3986, 3.2.2), in lower case."""
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
@@ -129,6 +140,11 @@ class Admission:
         self.check_open()
         self._idle.begin()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests have been let in and are not over."""
+        return len(self._admitted)
+
     def check_open(self) -> None:
         """Raise `ShuttingDown` where nobody is let in any more."""
         if self._closed:
@@ -191,9 +207,11 @@ class Sites:
         self._known: tuple[bytes | None, bytes | None] | None = None
 
     def check(self, scope: Scope) -> None:
-        """Raises `HostRefused`, `OriginRefused`."""
+        """Raises `InvalidRequest`, `HostRefused`, `OriginRefused`."""
         fields = scope.get("fields") or header_fields(scope)
         host, origin = fields.get(b"host"), fields.get(b"origin")
+        if host is None or len(fields) != len(scope["headers"]):
+            check_host(scope)
         if (host, origin) == self._known:
             return
         name = (host or b"").decode("latin-1").strip().lower()
@@ -202,6 +220,8 @@ class Sites:
                 f"This daemon is not reached as {_without_port(name)!r}, but as one of "
                 f"{', '.join(sorted(self._hosts))}. The setting server.hosts adds others."
             )
+        if not _HOST.fullmatch(name):
+            raise InvalidRequest("The header Host is not a name or an address, with or without a port.")
         if origin is not None:
             site = origin.decode("latin-1").strip().lower()
             if site not in self._origins and not _same_host(site, name):
@@ -209,6 +229,23 @@ class Sites:
                     f"Pages of {site!r} may not speak to this daemon. The setting server.origins lists those that may."
                 )
         self._known = (host, origin)  # most clients send the same ones each time
+
+
+def check_host(scope: Scope) -> None:
+    """Raise `InvalidRequest` where not exactly one host is named (RFC 9112, 3.2).
+
+    Of two hosts a proxy may have looked at the other one. In HTTP/1.0 there need not be any.
+    """
+    host = header(scope, b"host")
+    if host is None:
+        if scope.get("http_version") == "1.1":
+            raise InvalidRequest("The request has no header Host, which HTTP/1.1 asks for.")
+    elif len(header_fields(scope)) != len(scope["headers"]) and _times(b"host", scope) > 1:
+        raise InvalidRequest("The request has more than one header Host.")
+
+
+def _times(name: bytes, scope: Scope) -> int:
+    return sum(other == name for other, _ in scope["headers"])
 
 
 def is_essential(scope: Scope) -> bool:

@@ -28,7 +28,7 @@ from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
 from shelld_py.http import about, files, runs, shells, tools
 from shelld_py.http.actions import action, is_action
-from shelld_py.http.admission import Admission, Admitted
+from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Endpoint, Services, unknown_path
 from shelld_py.http.keylock import KeyHolder
@@ -39,6 +39,7 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
+    from shelld_py.http.metrics import Metrics
     from shelld_py.http.socketio import SocketEvents
 
 SOCKET_PATH: Final = "/socket.io/"
@@ -96,11 +97,13 @@ class RouteTable:
         method, path = scope["method"], scope["path"]
         scope["path_params"] = {}
         if serve := self._exact.get((method, path)):
+            scope["endpoint"] = serve
             return serve
         noun, _, rest = path[1:].partition("/")
         value, slash, rest = rest.partition("/")
         if value and (found := self._below.get((method, noun, slash + rest))):
             scope["path_params"] = {found[1]: value}
+            scope["endpoint"] = found[0]
             return found[0]
         return None
 
@@ -137,6 +140,8 @@ class Application:
         self._computer = computer
         self._keys = keys
         self._logger = logger
+        self.metrics: Metrics | None = None
+        """Counts requests, if anything does."""
         self._audit = computer.audit
         if self._audit:
             self._audit.current_key = lambda: keys.fingerprint
@@ -194,8 +199,8 @@ class Application:
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
             if scope["path"] in PUBLIC_PATHS and scope["method"] in ("GET", "HEAD"):
-                if scope["path"] not in PROBES:
-                    self.admission.check_site(scope)
+                check = check_host if scope["path"] in PROBES else self.admission.check_site
+                check(scope)
                 await app(scope, receive, send_with_id)
             else:
                 admitted = self.admission.admit(scope, receive)
@@ -234,6 +239,8 @@ class Application:
                 if trace:
                     extra["traceparent"] = trace
                 self._logger.info("%s %s %d %.1f ms", *what, extra=extra)
+            if self.metrics:
+                self.metrics.request_ended(scope, status, time.perf_counter() - started)
             if self._audit and is_action(scope):
                 self._audit.note(**action(scope, status, error), request_id=request_id.decode())
 

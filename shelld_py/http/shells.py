@@ -43,6 +43,7 @@ from shelld_py.models import (
     RunStatus,
     SessionReference,
     SessionStatus,
+    ShellDocument,
     ShellState,
     StartupRequest,
     StateAnswer,
@@ -64,7 +65,16 @@ _ONE_SHOT: Final = "exec"
 
 async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:
     await call.computer.startup(call.body)
-    return StateAnswer(state=call.computer.main.state)
+    main = call.computer.main
+    return StateAnswer(state=main.state, not_restored=_or_unset(main.not_restored))
+
+
+def _or_unset(not_restored: tuple[str, ...] | None) -> tuple[str, ...] | msgspec.UnsetType:
+    return msgspec.UNSET if not_restored is None else not_restored
+
+
+async def _state(call: Call[None, None]) -> ShellDocument:
+    return await call.computer.dump(call.shell)
 
 
 async def _run(call: Call[Any, RunRequest]) -> Response:
@@ -237,8 +247,8 @@ async def _stdin(call: Call[Any, StdinRequest]) -> AcceptedInput | Response:
 
 
 async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
-    shell = await call.computer.shells.open(call.body)
-    return SessionReference(session_id=shell.session_id)
+    shell = await call.computer.open_session(call.body)
+    return SessionReference(session_id=shell.session_id, not_restored=_or_unset(shell.not_restored))
 
 
 async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
@@ -290,6 +300,7 @@ _RUN_HEADERS: Final = (
 )
 _SHELL_ENDED: Final = (errors.ShellNotStarted, errors.ShellUnrecoverable)
 _START_REFUSED: Final = (errors.ShellStartFailed, errors.TooFewDescriptors)
+_COPY_REFUSED: Final = (errors.SessionNotFound, errors.ShellNotStarted, errors.ShellBusy, errors.StateUnavailable)
 _RUN_REFUSED: Final = (errors.JsonWithoutContentType, errors.RunNotFound, errors.RunIdConflict, *_START_REFUSED)
 _RUN: Final[dict[str, Any]] = {
     "query": RunQuery,
@@ -353,6 +364,20 @@ def _verbs(prefix: str, tag: Tag, *refusals: type[errors.ShelldError]) -> tuple[
             answers=ok("The state.", Status, text=ShellState),
             errors=refusals,
             **about,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{prefix}/state",
+            name="read_state" if main else "read_session_state",
+            handler=_state,
+            summary=f"What it takes to make a shell like {whose} again",
+            description=(
+                "Variables, functions, aliases, options, umask, traps and directories, for `state` of `POST /startup` "
+                "and `POST /sessions`, on this machine or another. The shell must be `ready`."
+            ),
+            answers=ok("Its state.", ShellDocument),
+            errors=(*refusals, *_SHELL_ENDED, errors.ShellBusy, errors.StateUnavailable),
+            tag=tag,
         ),
         Endpoint(
             method="GET",
@@ -437,6 +462,7 @@ ENDPOINTS: Final = (
         errors=(
             errors.ShellAlreadyStarted,
             errors.ShellUnrecoverable,
+            *_COPY_REFUSED,
             *_START_REFUSED,
         ),
         **_STATE,
@@ -468,7 +494,7 @@ ENDPOINTS: Final = (
         ),
         body=Body(model=StartupRequest),
         answers={HTTPStatus.CREATED: Success(meaning="The session.", content={JSON: SessionReference})},
-        errors=(errors.TooManySessions, *_START_REFUSED),
+        errors=(errors.TooManySessions, *_COPY_REFUSED, errors.ShellUnrecoverable, *_START_REFUSED),
     ),
     Endpoint(
         method="GET",

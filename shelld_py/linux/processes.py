@@ -203,6 +203,15 @@ def starved_time(pid: int) -> float:
     return 0.0
 
 
+def pends(pid: int, number: int) -> bool:
+    """Return whether a signal was sent to `pid` that it has not taken (ShdPnd in /proc/PID/status; of a zombie too)."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("ShdPnd:"):
+                return bool(int(line.split()[1], 16) & 1 << (number - 1))
+    return False
+
+
 def working_directory(pid: int) -> str | None:
     """Return the physical working directory of `pid`; the kernel adds ` (deleted)` to one that is gone."""
     with contextlib.suppress(OSError):

@@ -68,7 +68,7 @@ class SizeCounter:
     Belongs to an event loop. What is no longer kept (a log keeps its beginning and its end) counts by its bytes.
     """
 
-    __slots__ = ("_ended", "_line", "_log", "_measuring", "_position", "_renderer", "_size", "_unfinished")
+    __slots__ = ("_ended", "_line", "_log", "_measuring", "_position", "_renderer", "_size", "_stopped", "_unfinished")
 
     def __init__(self, log: OutputLog) -> None:
         self._log = log
@@ -79,7 +79,7 @@ class SizeCounter:
         self._position = 0
         """Bytes that are counted."""
         self._size = self._unfinished = 0
-        self._ended = False
+        self._ended = self._stopped = False
         self._measuring = asyncio.Lock()
 
     def note(self, data: memoryview) -> None:
@@ -101,6 +101,10 @@ class SizeCounter:
     def finish(self) -> None:
         """What is left unfinished counts as it is: nothing more will come."""
         self._ended = True
+
+    def stop(self) -> None:
+        """Count no more, and break off what a thread is counting: what is left counts by its bytes."""
+        self._stopped = True
 
     @property
     def exact(self) -> bool:
@@ -138,6 +142,8 @@ class SizeCounter:
         if renderer is None or (self._position == end and not self._ended):
             return
         while self._position < end:
+            if self._stopped:
+                return
             chunk = self._log.read(self._position, READ_SIZE)
             self._size += min(chunk.dropped, end - self._position)
             lines = chunk.data[: chunk.data.rfind(b"\n") + 1] if not renderer.pending else b""
@@ -151,6 +157,11 @@ class SizeCounter:
         if self._ended:
             self._size += len(renderer.finish())
         self._unfinished = len(renderer.unfinished()[0])
+
+
+def text_size(log: OutputLog) -> int:
+    """Return the characters of the text of a log that is complete; what is not kept counts by its bytes."""
+    return log.size - log.kept + sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
 
 
 async def with_output(

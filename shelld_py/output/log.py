@@ -125,29 +125,18 @@ class OutputLog:
         return log
 
     @classmethod
-    def within(cls, path: str, at: int, length: int, size: int) -> Self:
-        """Return a log to read that lies in another file: `length` bytes at `at`, of `size` that there were."""
-        log = cls(path, 0)
-        log.size = size
-        log.move_into(path, at)
-        log._pieces = log._pieces if length == size else []
-        return log
-
-    @classmethod
-    def of(cls, content: bytes) -> Self:
-        """Return a log to read that is all in memory, where it is too short to be worth a file."""
+    def of(cls, content: bytes, size: int | None = None) -> Self:
+        """Return a log to read that is in memory, too short to be worth a file; it had `size` bytes, or as many."""
         log = cls("", 0)
-        log.size = len(content)
-        log._content = content
-        log._pieces = [_Piece(0, len(content), "", 0)]
+        log.size = len(content) if size is None else size
+        log.move_to_memory(content)
         return log
 
-    def move_into(self, path: str, at: int) -> None:
-        """Take note that all of the log lies in another file now, from `at` on. Nothing can be appended any more."""
+    def move_to_memory(self, content: bytes) -> None:
+        """Hold what is kept of the log in memory from now on. Nothing can be appended any more."""
         self.close()
-        self._content = None
-        self._directory, _, name = path.rpartition("/")
-        self._pieces = [_Piece(0, self.size, name, at)]
+        self._content = content
+        self._pieces = [_Piece(0, len(content), "", 0)] if content else []
         self._file, self._room, self._retry_at = "", sys.maxsize, sys.maxsize
 
     def move(self, directory: str) -> None:
@@ -187,8 +176,9 @@ class OutputLog:
 
     def read(self, offset: int, limit: int) -> Chunk:
         """Return up to `limit` bytes from `offset` on; where those are gone, from the next that are kept."""
-        if self._content is not None and offset < self.size:
-            return Chunk(offset, self._content[offset : offset + limit], 0)
+        content = self._content
+        if content is not None and offset < len(content):
+            return Chunk(offset, content[offset : offset + limit], 0)
         while True:
             pieces = self._pieces
             chunk = self._chunk(pieces, offset, limit)

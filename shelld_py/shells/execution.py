@@ -14,7 +14,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
@@ -84,6 +84,8 @@ class ShellContext:
     kill_counter: KillCounter | None = None
     memory_limit: MemoryLimit | None = None
     """That of the container which the daemon is in."""
+    on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with each run that has ended."""
     store: RunStore
     reaper: Reaper
     logger: logging.Logger

@@ -70,20 +70,16 @@ class Place:
         self.offset = offset
         self.length = length
 
-    @property
-    def output(self) -> tuple[str, int]:
-        """In which file its output lies, and where that begins."""
-        return self.segment.path, self.offset + _HEAD_SIZE + self.length
-
 
 class Frame(NamedTuple):
-    """A record as it was read, and where its output lies; `whole` is whether the output is what was written."""
+    """A record as it was read, with its output; `length` is what that had, and it is empty where it is damaged.
+
+    Both are read at once: what lies there may be erased at any later moment.
+    """
 
     record: bytes
-    path: str
-    at: int
+    output: bytes
     length: int
-    whole: bool
 
 
 class Journal:
@@ -158,7 +154,7 @@ class Journal:
                 raise OSError("the record is damaged")
             output = os.pread(descriptor, output_length, at + length)
             whole = len(output) == output_length and zlib.crc32(output) == output_checksum
-            return Frame(record, place.segment.path, at + length, output_length, whole)
+            return Frame(record, output if whole else b"", output_length)
         finally:
             os.close(descriptor)
 

@@ -1,7 +1,7 @@
 """What is kept of a run that has ended: its result without output, in few bytes, and what is needed to read its logs.
 
 In a directory of its own a run has it as `snapshot.json`, for people and other programs: the members of the result,
-and three more. In the journal it is an array, a quarter of that. Knows nothing of files.
+and up to four more. In the journal it is an array, a quarter of that. Knows nothing of files.
 """
 
 import hashlib
@@ -68,9 +68,18 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """Which bytes of the log its file holds; None where it holds all."""
     stderr_extents: Extents | None = None
     warnings: tuple[str, ...] = ()
+    uncounted: bool = False
+    """Whether the sizes of the texts are still to be counted: they are those of the bytes."""
 
     @classmethod
-    def of(cls, result: RunResult, identity: str = "", extents: Mapping[Stream, Extents] | None = None) -> Self:
+    def of(
+        cls,
+        result: RunResult,
+        identity: str = "",
+        extents: Mapping[Stream, Extents] | None = None,
+        *,
+        uncounted: bool = False,
+    ) -> Self:
         """Return what is to be kept of a run in a directory. Raises `ValueError` where the time of its start is none.
 
         `identity` is the fingerprint of its request, `extents` what is left of logs that are not whole.
@@ -105,6 +114,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             stdout_extents=extents.get(Stream.STDOUT),
             stderr_extents=extents.get(Stream.STDERR),
             warnings=result.warnings,
+            uncounted=uncounted,
         )
 
     def result(self) -> RunResult:
@@ -169,6 +179,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             own["stdout_extents"] = self.stdout_extents
         if self.stderr_extents is not None:
             own["stderr_extents"] = self.stderr_extents
+        if self.uncounted:
+            own["uncounted"] = True
         return msgspec.json.encode(self.result())[:-1] + b"," + msgspec.json.encode(own)[1:]
 
     @classmethod
@@ -180,7 +192,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             for stream, kept in ((Stream.STDOUT, snapshot.stdout_extents), (Stream.STDERR, snapshot.stderr_extents))
             if kept is not None
         }
-        return cls.of(snapshot, snapshot.fingerprint, extents)
+        return cls.of(snapshot, snapshot.fingerprint, extents, uncounted=snapshot.uncounted)
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True):
@@ -218,6 +230,7 @@ class _Snapshot(RunResult, frozen=True, kw_only=True):
     fingerprint: str
     stdout_extents: Extents | None = None
     stderr_extents: Extents | None = None
+    uncounted: bool = False
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

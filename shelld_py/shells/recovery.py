@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from shelld_py.models import Cause, OutputFormat, RunStatus, ShellState, Stream
-from shelld_py.output.excerpt import pieces
+from shelld_py.models import Cause, RunStatus, ShellState, Stream
+from shelld_py.output.excerpt import text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.directories import LOG_NAMES, SNAPSHOT, RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Journal
@@ -138,7 +138,10 @@ class Recovery:
                 log = OutputLog.load(path, self._log_max)
             except OSError:
                 continue
-            changes[f"{stream}_size"] = self._counted(log)
+            size = self._counted(log)
+            changes[f"{stream}_size"] = log.size if size is None else size
+            if size is None:
+                changes["uncounted"] = True
             if stream is Stream.STDOUT:
                 changes["cursor"] = log.size
             if log.segmented and log.kept <= 2 * self._log_max:  # more is none of ours
@@ -160,12 +163,10 @@ class Recovery:
             log.discard_segments()
         return lost
 
-    def _counted(self, log: OutputLog) -> int:
-        """Return the characters of a log, or where those found at the start are too large together, its bytes."""
+    def _counted(self, log: OutputLog) -> int | None:
+        """Return the characters of a log; None where those found at the start are too large together."""
         self._uncounted -= log.kept
-        if self._uncounted < 0:
-            return log.size
-        return sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
+        return text_size(log) if self._uncounted >= 0 else None
 
 
 def _lost(record: Record, **changes: object) -> Record:

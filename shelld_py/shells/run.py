@@ -29,7 +29,7 @@ from shelld_py.models import (
     Usage,
     utc_timestamp,
 )
-from shelld_py.output.excerpt import SizeCounter
+from shelld_py.output.excerpt import SizeCounter, text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import INLINE, is_plain, render
@@ -190,7 +190,17 @@ class StoredRun(Run):
         return self._result
 
     async def measure(self) -> None:
-        """The record has the true sizes."""
+        """Count what was left uncounted when the run was let go of; else the record has the true sizes."""
+        if self._record.uncounted:
+            self._result = await asyncio.to_thread(self._counted)
+
+    def _counted(self) -> RunResult:
+        sizes = {stream: text_size(log) for stream in Stream if (log := self.log(stream))}
+        return msgspec.structs.replace(
+            self._result,
+            original_stdout_size=sizes.get(Stream.STDOUT, 0),
+            original_stderr_size=sizes.get(Stream.STDERR, 0),
+        )
 
     @cached_property
     def logs(self) -> Mapping[Stream, OutputLog]:
@@ -223,6 +233,8 @@ class LiveRun(Run):
         """Whether its snapshot lies on the disk as it was last written."""
         self.kept: Kept | None = None
         """What is left of it when it is let go of, where that is known before."""
+        self.hurried = False
+        """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
         self._shell_state = shell_state
         self.ending: Ending | None = None
         self.awaiting_input = False
@@ -298,11 +310,18 @@ class LiveRun(Run):
         """
         self._logs = logs
         self._counters = {stream: SizeCounter(log) for stream, log in logs.items()}
+        if self.hurried:
+            self.hurry()
         held, self.held = self.held, b""
         if held:
             active_at = self.active_at
             self._append(Stream.STDOUT, memoryview(held))
             self.active_at = active_at
+
+    @property
+    def written(self) -> int:
+        """Bytes of output so far."""
+        return sum(log.size for log in self._logs.values()) if self._logs else len(self.held)
 
     @property
     def logs(self) -> Mapping[Stream, OutputLog]:
@@ -374,11 +393,22 @@ class LiveRun(Run):
                 timer.cancel()
 
     async def measure(self) -> None:
-        """Render what has come so far for its size: the next result has the true sizes."""
+        """Render what has come so far for its size: the next result has the true sizes, unless it is hurried."""
         if self.on_promotion:
             self.promote()
         for counter in self._counters.values():
             await counter.measure()
+
+    def hurry(self) -> None:
+        """Have it let go of as soon as it has ended: what is not counted by then counts by its bytes."""
+        self.hurried = True
+        for counter in self._counters.values():
+            counter.stop()
+
+    @property
+    def counted(self) -> bool:
+        """Whether the sizes of the texts are the true ones."""
+        return all(counter.exact for counter in self._counters.values())
 
     def record(self) -> Record:
         """Return what is to be kept of a run that has ended, and was light. Its result is made of it, too."""
@@ -449,7 +479,7 @@ class LiveRun(Run):
                 processes_left=len(self.background_pids),
             ),
         )
-        self._last_result = result if ending and all(counter.exact for counter in counters.values()) else None
+        self._last_result = result if ending and self.counted else None
         return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:

@@ -11,14 +11,17 @@ import contextlib
 import logging
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from shelld_py.bash.command import check_command, check_encodable, check_environment
+import msgspec
+
+from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
 from shelld_py.bash.process import Bash
 from shelld_py.bash.spawning import Confinement
+from shelld_py.bash.state import check_document
 from shelld_py.config import OnExit
 from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellUnrecoverable
 from shelld_py.linux import processes
@@ -31,6 +34,7 @@ from shelld_py.models import (
     KillResult,
     Resources,
     RunStatus,
+    ShellDocument,
     ShellState,
     StartupRequest,
 )
@@ -60,6 +64,8 @@ class Shell:
     def __init__(self, session_id: str, context: ShellContext) -> None:
         self.session_id = session_id
         self.last_run: LiveRun | None = None
+        self.not_restored: tuple[str, ...] | None = None
+        """What could not be set of the state that it was started with, if there was one."""
         self.created_at = time.time()
         self._context = context
         self._states = StateMachine()
@@ -68,7 +74,8 @@ class Shell:
         self._bash: Bash | None = None
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
-        self._driving: asyncio.Task[None] | None = None
+        self._driven: dict[LiveRun, asyncio.Task[None]] = {}
+        """The tasks that see full runs through; one that has ended may still be on its way to the disk."""
         self._cgroup: ShellCgroup | None = None
         self._execution: Execution | None = None
         self._promotion: asyncio.TimerHandle | None = None
@@ -89,7 +96,10 @@ class Shell:
     # --- what a caller can ask for --------------------------------------------------------------------
 
     async def start(self, request: StartupRequest) -> None:
-        """Start bash. Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up."""
+        """Start bash, with the request's `state` if it has one (see `not_restored`); a recycled one begins without.
+
+        Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up.
+        """
         async with self._lifecycle:
             self.check(Event.START)
             directory = request.working_directory
@@ -97,12 +107,28 @@ class Shell:
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
             self._check_startup_file(request)
-            self._request = request
-            await self._start_bash(Event.START)
+            if request.state:
+                check_document(request.state)
+            self._request = msgspec.structs.replace(request, state=None, copy_of=None)
+            await self._start_bash(Event.START, request.state)
 
     def check(self, event: Event) -> None:
         """Raise the `Conflict` that refuses `event` in the present state, if it is refused."""
         self._states.after(event)
+
+    async def dump(self) -> ShellDocument:
+        """Return its state as a document. It is busy meanwhile. Raises `Conflict` unless it is ready."""
+        self.check(Event.RUN)
+        bash = self._bash
+        if bash is None:
+            raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
+        self._take(Event.RUN)
+        try:
+            return await bash.dump()
+        finally:
+            if self._bash is bash and not bash.death:
+                self._take(Event.FINISH)
+                bash.settle()
 
     def submit(self, command: Command, run_id: str | None = None) -> LiveRun:
         """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
@@ -164,8 +190,7 @@ class Shell:
 
     async def kill_background(self, run: LiveRun) -> tuple[bool, tuple[int, ...]]:
         """Kill what the ended `run` has left running; return whether there was anything, and who is still alive."""
-        if self._driving and run is self.last_run:
-            await asyncio.wait({self._driving})
+        await self._let_go(run)
         return await self._background.kill(run, self.pid)
 
     async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
@@ -221,8 +246,8 @@ class Shell:
 
     async def wait_for_processes(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
-        if self._driving and run in (None, self.last_run):
-            await asyncio.wait({self._driving})
+        if driven := [task for of, task in self._driven.items() if run in (None, of)]:
+            await asyncio.wait(driven)
         await self._background.wait(run)
 
     # --- what can be seen of it -----------------------------------------------------------------------
@@ -272,7 +297,7 @@ class Shell:
 
     # --- bash -----------------------------------------------------------------------------------------
 
-    async def _start_bash(self, started: Event) -> None:
+    async def _start_bash(self, started: Event, state: ShellDocument | None = None) -> None:
         """Start bash, and tell the state of it by `started`; bash may have died again by then."""
         require(_DESCRIPTORS)
         context, request = self._context, self._request
@@ -305,6 +330,7 @@ class Shell:
         if cgroup and not cgroup.holds(bash.pid):
             context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
             await self._remove_cgroup()
+        self.not_restored = await self._restored(bash, state, environment) if state else None
         stat = processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
@@ -327,6 +353,19 @@ class Shell:
         if not _is_file(path):
             raise InvalidRequest(f"startup_file: {path!r} is not a file that exists.")
 
+    async def _restored(self, bash: Bash, state: ShellDocument, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """Give a fresh bash, which has `environment`, its state; what the request says itself goes before that."""
+        request = self._request
+        document = msgspec.structs.replace(state, environment={**state.environment, **request.environment})
+        unset = [name for name in environment if name not in document.environment and VARIABLE.fullmatch(name)]
+        try:
+            return await bash.restore(document, unset=unset, directory=request.working_directory)
+        except BaseException:
+            await bash.end()
+            bash.close()
+            await self._remove_cgroup()
+            raise
+
     async def _stop_bash(self, cause: Cause, reason: str) -> None:
         """Kill bash and all that it started; see the run, if one was going on, through to its end.
 
@@ -343,8 +382,7 @@ class Shell:
                 run.promote()
                 run.stop_reason = run.stop_reason or (RunStatus.KILLED, cause, reason)
             await bash.end()
-            if self._driving:
-                await asyncio.wait({self._driving})
+            await self._let_go(*self._driven)
         finally:
             bash.close()
             self._bash = None
@@ -353,6 +391,16 @@ class Shell:
             if self._own_log:
                 self._own_log.close()
                 self._own_log = None
+
+    async def _let_go(self, *runs: LiveRun) -> None:
+        """Return when these runs have ended and are kept. Nothing that takes long is done for them any more."""
+        tasks = []
+        for run in runs:
+            if task := self._driven.get(run):
+                run.hurry()
+                tasks.append(task)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _remove_cgroup(self) -> None:
         """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
@@ -399,7 +447,9 @@ class Shell:
         """A run is a full one from here on: a task sees it through."""
         bash = self._bash
         assert bash is not None
-        self._driving = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+        run = execution.run
+        self._driven[run] = task = asyncio.get_running_loop().create_task(self._drive(execution, bash))
+        task.add_done_callback(lambda _: self._driven.pop(run))
 
     def _plainly_ended(self, execution: Execution, ending: Ending) -> None:
         """A light run has ended: it is kept before anybody hears of it, and what can wait is done after the answer."""
@@ -410,6 +460,8 @@ class Shell:
         self._execution = None
         self._take(Event.FINISH)
         run.finish(ending)
+        for tell in self._context.on_run_ended:
+            tell(run)
         self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
@@ -423,6 +475,8 @@ class Shell:
         self._execution = None
         self._take(Event.BREAK if bash.death else Event.FINISH)
         run.finish(ending)
+        for tell in self._context.on_run_ended:
+            tell(run)
         if run.ends_shell and not execution.stopping:
             self._context.on_breach(self.session_id)
         try:

@@ -34,7 +34,7 @@ from shelld_py.models import Command, RunResult, RunStatus, ShellState, Stream, 
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.data_directory import calling, is_file, put_aside
 from shelld_py.shells.directories import RunDirectories
-from shelld_py.shells.journal import LARGEST_FRAME, Journal
+from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
 from shelld_py.shells.record import Kept, Record
 from shelld_py.shells.recovery import Recovery
 from shelld_py.shells.run import SHORT, LiveRun, Run, StoredRun
@@ -173,11 +173,16 @@ class RunStore:
             self.save(run)
 
     async def seal(self, run: LiveRun) -> None:
-        """Keep the result of an ended run. Logs that were split are made whole in a thread before."""
+        """Keep the result of an ended run. Its size is counted before, and logs that were split are made whole.
+
+        Both is done in a thread, and may take long: where somebody waits for the run to be let go of, it is left out.
+        """
         await run.measure()
+        if self._runs.get(run.run_id) is not run:
+            return  # it was deleted meanwhile: nothing of it is to come back
         if not run.background_pids and self._keep_in_journal(run):
             return
-        split = [log for log in run.logs.values() if log.segmented]
+        split = [] if run.hurried else [log for log in run.logs.values() if log.segmented]
         joined = [log for log in split if await asyncio.to_thread(self._joined, run.run_id, log)]
         self.save(run)
         for log in joined:
@@ -205,10 +210,11 @@ class RunStore:
         if self._directories.published(run.run_id) or size > SHORT:
             return False
         try:
-            output = b"".join(log.read(0, log.size).data for log in logs)
+            contents = [log.read(0, log.size).data for log in logs]
         except OSError as error:  # no descriptor is left, say: it lies in the directory
             self._logger.error("run %s: its output cannot be read: %s", run.run_id, error)
             return False
+        output = b"".join(contents)
         packed = msgspec.structs.replace(_record_of(run), in_directory=False).packed()
         if len(output) < size or len(packed) > LARGEST_FRAME:
             return False
@@ -218,10 +224,9 @@ class RunStore:
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             return False
-        path, at = entry.place.output
-        for log in logs:
-            log.move_into(path, at)
-            at += log.size
+        # Not to be read where it lies in the journal: it can be erased there at any moment.
+        for log, content in zip(logs, contents, strict=True):
+            log.move_to_memory(content)
         self._directories.give_back(run.run_id)
         run.kept = entry
         return True
@@ -303,36 +308,35 @@ class RunStore:
         """Read the record of a run. Raises `RunNotFound`."""
         try:
             if entry.record is None and (entry.place is None or entry.place.length > _LARGE):
-                record = await asyncio.to_thread(self._record, entry)
+                record, frame = await asyncio.to_thread(self._read, entry)
             else:
-                record = self._record(entry)
+                record, frame = self._read(entry)
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
-        return StoredRun(record, partial(self._log, entry, record))
+        return StoredRun(record, partial(self._log, record, frame))
 
-    def _record(self, entry: Kept) -> Record:
+    def _read(self, entry: Kept) -> tuple[Record, Frame | None]:
+        """Return the record of a run, and where that lies in the journal, all that lies there."""
         if entry.record:
-            return entry.record
+            return entry.record, None
         if entry.place:
-            return Record.unpacked(self._journal.read(entry.place).record)
-        return Record.of_snapshot(self._directories.read_snapshot(entry.run_id))
-
-    def _log(self, entry: Kept, record: Record, stream: Stream) -> OutputLog | None:
-        """Return a log of a run that has ended, if it has one."""
-        try:
-            if record.in_directory:
-                path = self._directories.log_path(entry.run_id, stream)
-                if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
-                    return None
-                extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
-                return OutputLog.load(path, self._settings.log_max, extents)
-            if entry.place is None or (stream is Stream.STDERR and record.streams is Streams.MERGED):
-                return None
             frame = self._journal.read(entry.place)
-        except OSError:
+            return Record.unpacked(frame.record), frame
+        return Record.of_snapshot(self._directories.read_snapshot(entry.run_id)), None
+
+    def _log(self, record: Record, frame: Frame | None, stream: Stream) -> OutputLog | None:
+        """Return a log of a run that has ended, if it has one."""
+        if record.in_directory:
+            path = self._directories.log_path(record.run_id, stream)
+            extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
+                    return OutputLog.load(path, self._settings.log_max, extents)
+            return None
+        if frame is None or (stream is Stream.STDERR and record.streams is Streams.MERGED):
             return None
         at, length = (0, record.cursor) if stream is Stream.STDOUT else (record.cursor, frame.length - record.cursor)
-        return OutputLog.within(frame.path, frame.at + at, length if frame.whole else 0, length)
+        return OutputLog.of(frame.output[at : at + length], length)
 
     # --- what is forgotten ----------------------------------------------------------------------------
 
@@ -343,6 +347,8 @@ class RunStore:
             return
         with contextlib.suppress(ValueError):
             self._ended.remove(run_id)
+        if isinstance(known, LiveRun):
+            known.hurry()
         entry = known.kept if isinstance(known, LiveRun) else known
         if entry is None or entry.in_directory:
             self._directories.remove_all([run_id])
@@ -398,4 +404,4 @@ class RunStore:
 
 def _record_of(run: LiveRun) -> Record:
     extents = {stream: log.extents for stream, log in run.logs.items() if not log.whole}
-    return Record.of(run.result(), run.identity, extents)
+    return Record.of(run.result(), run.identity, extents, uncounted=run.ending is not None and not run.counted)

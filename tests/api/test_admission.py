@@ -247,7 +247,30 @@ def test_elsewhere_the_listed_hosts_are_the_only_ones(tmp_path: Path, listed: bo
             refused = listed and host != "box.example"
             answer = ask(f"http://127.0.0.1:{url.port}", "GET", "/status", headers={"Host": host})
             assert (answer.status == 403) is refused
+        for host in ("a b", "a/b", "user@a", "a:b", "[::1", "::1", "[::1].a", "a:1:2", "[]", "a\\b"):
+            answer = ask(f"http://127.0.0.1:{url.port}", "GET", "/status", headers={"Host": host})
+            assert answer.status == (403 if listed else 400), host
         daemon.client.close()
+
+
+def answered(daemon: RunningDaemon, request: str) -> bytes:
+    """The status line that a request as it stands is answered with."""
+    with Raw(daemon) as raw:
+        raw.send(request)
+        return raw.rest().partition(b"\r\n")[0]
+
+
+def test_a_request_names_one_host(start_daemon: Callable[..., RunningDaemon]) -> None:
+    """None, or two, are refused before anything else is looked at; an old client need not name any."""
+    daemon = start_daemon(key=None, server__mcp="true", server__socketio="true")
+    rest = f"X-Shell-Key: {OLD}\r\nConnection: close\r\n\r\n"
+    bad = ["", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nX-A: 1\r\nhost: other\r\n"]
+    for path in ("/status", "/run", "/openapi.json", "/health", "/nowhere", "/mcp", "/socket.io/"):
+        for hosts in bad:
+            status = answered(daemon, f"GET {path} HTTP/1.1\r\n{hosts}{rest}")
+            assert status == b"HTTP/1.1 400 Bad Request", (path, hosts)
+    assert daemon.ask("GET", "/status", key="another").status == 200, "nothing was locked"
+    assert answered(daemon, f"GET /health HTTP/1.0\r\n{rest}").endswith(b" 200 OK")
 
 
 def test_a_websocket_of_a_foreign_page_is_refused(start_daemon: Callable[..., RunningDaemon]) -> None:

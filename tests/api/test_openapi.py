@@ -166,6 +166,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "GET", "/ready", {"headers": form}, 200
         yield "GET", "/status", {"headers": form}, 200
         yield "POST", "/startup", {"headers": form}, 409
+        yield "GET", "/state", {"headers": form}, 200
         yield "POST", "/resize", {"headers": form, "json": {"rows": 40, "cols": 100}}, 200
         yield "POST", "/resize", {"headers": form, "json": {"rows": 0, "cols": 100}}, 400
         yield "POST", "/recycle", {"headers": form}, 200
@@ -221,6 +222,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     below = f"/sessions/{session.json()['session_id']}"
     yield "POST", "/sessions", {"json": {"working_directory": str(work / "nowhere")}}, 400
     yield "GET", "/sessions", {}, 200
+    yield "POST", "/sessions", {"json": {"copy_of": "main"}}, 201
+    yield "GET", f"{below}/state", {}, 200
     yield "GET", below, {}, 200
     yield "GET", f"{below}/output", {}, 404
     for form in ({}, TEXT):
@@ -288,6 +291,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
 _CHANGES = ("ChangeResult", "ReplaceResult", "MoveResult", "UndoResult")
 _REPLY = ("run_id", "output", "stderr", "cursor", "next_cursor", "awaiting_input", "status")
 _OPTIONAL = {
+    ("StateAnswer", "not_restored"),
+    ("SessionReference", "not_restored"),
     ("WaitResult", "reached"),
     *(("AcceptedInput", member) for member in _REPLY),
     *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),

@@ -494,3 +494,15 @@ def test_offer_of_http2(daemon: RunningDaemon, apart: bool) -> None:
         answers = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answers.count(b"HTTP/1.1 200 OK") == 3, answers
     assert answers.endswith(b"firstnext\n")
+
+
+def test_large_json(daemon: RunningDaemon) -> None:
+    """A command or a file's content may be as large as a body; many small values are refused, whatever they mean."""
+    text = 'zwölf "\\\n' * 400_000
+    answer = daemon.client.post("/files/create", json={"path": "large.txt", "content": text})
+    assert (answer.status_code, answer.json()["size"]) == (200, len(text.encode()))
+    assert daemon.client.get("/files/raw", params={"path": "large.txt"}).content == text.encode()
+    body = {"command": "true", "environment": {f"NAME_{number}": "" for number in range(10_000)}}
+    assert "as one string" in text_problem(daemon.client.post("/run", json=body), 400)
+    assert daemon.client.post("/tools/bash", json={"command": [1.5e300] * 10_000}).status_code == 400
+    assert daemon.client.post("/run", json={"command": ": " + "x" * 100_000, "cmd": 1}).status_code == 400

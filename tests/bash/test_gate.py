@@ -65,6 +65,24 @@ def test_a_signal_to_bash_itself_is_sent_when_it_is_seen_to_work_by_itself(tmp_p
     asyncio.run(test())
 
 
+def test_a_signal_is_taken_once(tmp_path: Path) -> None:
+    """A program that exits because of it has not lost it: the one after it is left alone, and it was sent."""
+
+    async def test() -> None:
+        async with asyncio.timeout(60), driven(tmp_path) as shell:
+            ready = tmp_path / "ready"
+            script = f"trap 'exit 5' USR1; : >{ready}; while :; do sleep 0.01; done"
+            for _ in range(10):
+                running = asyncio.ensure_future(shell.run(f'bash -c "{script}"; echo $?; sleep 0.05'))
+                await asyncio.to_thread(wait_for, ready.exists)
+                ready.unlink()
+                assert await shell.bash.signal(signal.SIGUSR1)
+                output, outcome = await running
+                assert (output.splitlines()[-1], outcome.status) == ("5", 0)
+
+    asyncio.run(test())
+
+
 def test_a_signal_that_the_first_of_two_programs_has_not_lived_to_take_goes_to_the_second(tmp_path: Path) -> None:
     """Whoever sends one wants the command to get it, whatever program is just ending."""
 

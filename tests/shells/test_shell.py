@@ -482,3 +482,19 @@ def test_large_and_binary_output(tmp_path: Path) -> None:
         assert log.read(900_000, 10).data == b"end\xff"
 
     in_shell(tmp_path, test)
+
+
+@pytest.mark.parametrize("way", ["end", "recycle"])
+def test_the_end_of_a_shell_does_not_wait_for_counting(tmp_path: Path, way: str) -> None:
+    """After a flood of colours it comes before the output's size is known, which is counted when it is asked for."""
+
+    async def test(shell: Shell) -> None:
+        run = shell.submit(Command(text=r"yes $'\e[31mred\e[0m' | head -c 16000000"))
+        await run.wait(60)
+        if way == "recycle":
+            await shell.recycle()
+        else:
+            await shell.end("test")
+        assert (run.hurried, run.counted) == (True, False)
+
+    in_shell(tmp_path, test)

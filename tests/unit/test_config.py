@@ -93,6 +93,9 @@ KEYS = [
     ("logging", "max_size", 5 * MIB, "true", "-1", (SIZE, "must not be negative")),
     ("logging", "backup_count", 3, "1.5", "-1", ("must be a whole number of at least 0",) * 2),
     ("logging", "audit", "", "1", NUL, (TEXT, "NUL")),
+    ("metrics", "enabled", False, "1", '"yes"', ("must be true or false",) * 2),
+    ("metrics", "host", "127.0.0.1", "1", NUL, (TEXT, "NUL")),
+    ("metrics", "port", 9464, "true", "65536", ("must be a whole number from 0 to 65535",) * 2),
 ]  # fmt: skip
 NAMES = [f"{section}.{key}" for section, key, *_ in KEYS]
 
@@ -446,5 +449,5 @@ def test_the_example_of_the_contract_is_legal(tmp_path: Path) -> None:
                 shown = str(value).lower() if isinstance(value, bool) else value
                 lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {shown}")
     text = "\n".join(lines)
-    assert len(tomllib.loads(text)) == 8
+    assert len(tomllib.loads(text)) == 9
     assert load_text(tmp_path, text) == settings

@@ -29,9 +29,7 @@ def opened(directory: Path) -> Iterator[tuple[Journal, dict[bytes, Place]]]:
 
 def output(journal: Journal, place: Place) -> bytes:
     """Return the output that lies beside a record."""
-    frame = journal.read(place)
-    with open(frame.path, "rb") as file:
-        return os.pread(file.fileno(), frame.length, frame.at)
+    return journal.read(place).output
 
 
 def segments(directory: Path) -> list[str]:

@@ -551,3 +551,78 @@ def test_fingerprints(other: Command, same: bool) -> None:
     """Two requests are the same when all that they ask for is; the session counts as well."""
     assert (fingerprint("main", LS) == fingerprint("main", other)) is same
     assert fingerprint("main", LS) != fingerprint("s1", LS)
+
+
+def test_what_was_asked_for_before_a_deletion_is_read_whole(tmp_path: Path) -> None:
+    """A short output is overwritten in the journal by a DELETE, and who reads it then gets it as it was."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            kept = new(store, LS, "kept")
+            kept.append(memoryview(b"short\n"))
+            kept.finish(DONE)
+            store.keep(kept)
+            sealed = new(store, LS, "sealed")
+            sealed.promote()
+            sealed.append(memoryview(b"short\n"))
+            sealed.finish(DONE)
+            await store.seal(sealed)
+            readers = [await store.get("kept"), await store.get("sealed")]
+            logs = [reader.log(Stream.STDOUT) for reader in readers]
+            for run_id in ("kept", "sealed"):
+                store.delete(run_id)
+            assert b"short" not in b"".join(path.read_bytes() for path in (tmp_path / "journal").iterdir())
+            logs += [reader.log(Stream.STDOUT) for reader in readers]
+            assert [log.read(0, 100).data for log in logs if log] == [b"short\n"] * 4
+            store.release(sealed)
+
+    in_loop(test)
+
+
+def test_nothing_comes_back_of_a_run_that_is_deleted_while_it_is_sealed(tmp_path: Path) -> None:
+    """A DELETE in the time in which its output is counted: no record of it follows."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = new(store, LS, "r1")
+            run.promote()
+            run.append(memoryview(b"\x1b[31mred\x1b[0m\n" * 1000))
+            run.finish(DONE)
+            sealing = asyncio.create_task(store.seal(run))
+            await asyncio.sleep(0)
+            store.delete("r1")
+            await sealing
+            store.release(run)
+
+    in_loop(test)
+    with open_store(tmp_path) as store:
+        assert stored_results(store) == {}
+
+
+def test_a_size_that_was_left_uncounted_is_counted_when_it_is_asked_for(tmp_path: Path) -> None:
+    """A run that is hurried is kept with its size in bytes; the daemon after this one still knows what is missing."""
+    lines = 400_000
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = new(store, LS, "r1")
+            run.promote()
+            store.save(run)
+            run.append(memoryview(b"\x1b[31mred\x1b[0m\n" * lines))
+            run.finish(DONE)
+            sealing = asyncio.create_task(store.seal(run))
+            await asyncio.sleep(0)
+            run.hurry()
+            await sealing
+            store.release(run)
+            assert (await store.get("r1")).result().original_stdout_size > 4 * lines
+
+    async def later() -> None:
+        with open_store(tmp_path) as store:
+            run = await store.get("r1")
+            await run.measure()
+            assert run.result().original_stdout_size == 4 * lines
+
+    in_loop(test)
+    in_loop(later)
+    assert snapshot_of(tmp_path, "r1")["uncounted"] is True
