@@ -126,6 +126,10 @@ class StdinGap(Conflict, code="stdin_gap"):
     """The offset lies behind what the run has accepted: bytes in between are missing."""
 
 
+class StdinClosed(Conflict, code="stdin_closed"):
+    """The command's standard input is a pipe that was not left open, or has been closed."""
+
+
 class IdempotencyMismatch(ShelldError, status=422, code="idempotency_mismatch"):
     """The Idempotency-Key was used for another request."""
 

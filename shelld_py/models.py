@@ -55,10 +55,11 @@ class Cause(StrEnum):
 
 
 class Streams(StrEnum):
-    """Whether a run's standard error goes its own way. Both ways each stream is a terminal."""
+    """Whether a run's standard error goes its own way. Each stream is a terminal, or with `pipes` a pipe."""
 
     MERGED = "merged"
     SEPARATE = "separate"
+    PIPES = "pipes"
 
 
 class Stream(StrEnum):
@@ -206,6 +207,7 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
     """A command for a shell of its own, and how to start that."""
 
     startup_file: StartupFile | None = None
+    stdin_open: Annotated[bool, Meta(description="With pipes: leave standard input open for `/stdin`.")] = False
 
 
 class StdinRequest(Request, frozen=True, kw_only=True):
@@ -238,6 +240,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     streams: Streams = Streams.MERGED
     deadline: float | None = None
     """Seconds after which it is killed."""
+    argv: tuple[str, ...] | None = None
+    """What `text` stands for, where it does."""
+    stdin_open: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

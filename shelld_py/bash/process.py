@@ -22,13 +22,14 @@ from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit
 from shelld_py.bash.gate import Gate
 from shelld_py.bash.protocol import Action, Protocol, Report, ReportKind, State
 from shelld_py.bash.repair import DAMAGE, Repair
+from shelld_py.bash.root import STEP, Death, Root
 from shelld_py.bash.spawning import Confinement, spawn
 from shelld_py.bash.state import Dump, document_of, messages, script_of_document
 from shelld_py.errors import ShellStartFailed, StateUnavailable
 from shelld_py.linux import processes
-from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.terminal import Sink, Terminal
+from shelld_py.linux.terminal_wait import waits_for_terminal
 from shelld_py.models import ShellDocument
 
 HUNG_UP: Final = "The terminal of the shell was hung up (vhangup(2))."
@@ -37,9 +38,6 @@ _BOOT_TIMEOUT: Final = 15.0
 """For the files that a user has bash read at its start, on a busy machine."""
 _SIGNALLED: Final = 128
 _STARTUP_OUTPUT: Final = 4096
-_STEP: Final = 0.001
-_END_TIMEOUT: Final = 5.0
-"""What is killed and not gone by then sleeps in the kernel (state D), and may for ever."""
 _KILL_TIMEOUT: Final = 0.5
 """bash stands still for so long at most: a process that is killed is gone in milliseconds, or hangs."""
 STARTUP_FILE: Final = "~/.bashrc"
@@ -58,19 +56,6 @@ FEWEST_DESCRIPTORS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
-    """How the bash process ended: `exit_code`, or the `signal` that killed it; `name` is its last program."""
-
-    exit_code: int | None
-    signal: int | None
-    name: str
-    reported: int | None
-    """The status with which the shell said that it would exit, if it did."""
-    cpu_seconds: float = 0.0
-    """Used by bash in its life, and by what it has waited for."""
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a command ended. `status` is bash's `$?`; None where bash could not say."""
 
@@ -82,6 +67,8 @@ class Outcome:
     """False where an interrupt came before anything was set up for the command."""
     death: Death | None = None
     damage: str | None = None
+    died_of: int | None = None
+    """The signal that the command died of, where the kernel has told it; bash tells a status alone."""
 
 
 @dataclass(slots=True)
@@ -99,42 +86,36 @@ class Evaluation:
     stderr_moved_before: bool = False
 
 
-class Bash:
+class Bash(Root):
     """One bash in a pseudo-terminal of its own. `start` it, `begin` commands one after the other, `close` it."""
 
-    pid = 0
     terminal: Terminal
+    signal_keys: Mapping[bytes, int] = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
+    """What is typed to send a signal."""
 
     def __init__(self, idle_sink: Sink, reaper: Reaper, *, restore: bool) -> None:
         """Make the pipes and memory files. `idle_sink` gets what is written while no command runs."""
+        super().__init__(reaper)
         self.directory = ""
         """The shell's `$PWD`, checked against the kernel, after the last command."""
-        self.death: Death | None = None
-        self.on_death: Callable[[], None] | None = None
         self.stderr_terminal: Terminal | None = None
-        self._loop = asyncio.get_running_loop()
         self._idle_sink = idle_sink
-        self._reaper = reaper
         self._restore = restore
         self._size = (24, 80)
         self._channels = Channels()
         self._tag = f"tag{secrets.token_hex(8)}"
         self._protocol = Protocol(self._tag, restores=restore)
-        self._process: processes.Pidfd | None = None
-        self._stat_file = self._children_file = -1
         self._driver: Driver
         self._repair: Repair
         self._gate: Gate
         self._in_loop = asyncio.Event()
         """Set while bash is in its loop, and when it is dead."""
-        self._died = asyncio.Event()
         self._started = False
         self._settled = False
         """Whether all is ready for the next command: nobody has touched the terminal since."""
         self._carried = Carried()
         self._previous_directory: str | None = ""
         self._stderr_moved = False
-        self._cgroup: ShellCgroup | None = None
         self._typed_ahead = bytearray()
         self._text = b""
         self._over: asyncio.Future[Report | Death] | None = None
@@ -197,20 +178,24 @@ class Bash:
         directory: str | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
+        stdin_file: int = -1,
         on_end: Callable[[Outcome | None], None] | None = None,
     ) -> Evaluation:
         """Have bash run `command`; where it is ready, the command runs already when this returns (`begun`).
 
         `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone. What it writes
-        goes to the sinks. Most commands end without anything to be waited for: then `on_end` is called with the outcome
+        goes to the sinks. In place of the text `stdin` there may be a file, the descriptor `stdin_file`, which is
+        closed at the end. Most commands end without anything to be waited for: then `on_end` is called with the outcome
         when all has gone to the sinks, and that is all. It is called with None where there is more to do: then the
         outcome is to be awaited (`outcome`). So it is where the evaluation has no `on_end`.
         """
         files = []
         stdin_path = saved_path = None
         if stdin is not None:
-            files.append(stdin_file := os.memfd_create("stdin", os.MFD_CLOEXEC))
+            stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
             write_all(stdin_file, encoded(stdin))
+        if stdin_file >= 0:
+            files.append(stdin_file)
             stdin_path = descriptor_path(stdin_file)
         if environment:
             files.append(saved_file := os.memfd_create("saved", os.MFD_CLOEXEC))
@@ -333,6 +318,23 @@ class Bash:
         else:
             self._gate.type(data)
 
+    def end_input(self, *, after_line: bool) -> None:
+        """Type end-of-file."""
+        self.type(self.terminal.end_of_file_keys(after_line=after_line))
+
+    def foreground_group(self) -> int:
+        """Return the id of the process group that has the terminal, or 0."""
+        return self.terminal.foreground_group()
+
+    def waits_for_input(self, pids: Iterator[int]) -> bool:
+        """Return whether one of `pids` in the foreground is seen waiting for terminal input."""
+        terminal = self.terminal
+        return waits_for_terminal(self.foreground_group(), pids, terminal.device_number, line_mode=terminal.line_mode)
+
+    def echo(self) -> contextlib.AbstractContextManager[None]:
+        """Have what is typed appear in the output for a while (see `Terminal.echo`)."""
+        return self.terminal.echo()
+
     async def interrupt(self) -> bool:
         """Send SIGINT to the foreground process group, unless the command is over by then."""
         return await self._gate.interrupt()
@@ -355,37 +357,6 @@ class Bash:
             terminal.resume()
         self._repair.look()
 
-    def usage(self) -> processes.ProcessStat | None:
-        """Return what the kernel says of bash; quicker than `process_stat`, for it is asked for each command."""
-        with contextlib.suppress(OSError):
-            return processes.parse_stat(self.pid, os.pread(self._stat_file, 1024, 0))
-        return None
-
-    def has_children(self) -> bool:
-        """Whether bash has children at all; it adopts those whose parents end."""
-        try:
-            return bool(os.pread(self._children_file, 1, 0))
-        except OSError:
-            return True
-
-    def kill(self) -> None:
-        """Kill bash itself. What it has started is killed by `end`."""
-        if self._process:
-            self._process.send(signal.SIGKILL)
-
-    def kill_all(self) -> list[processes.ProcessStat]:
-        """Kill bash and all that it has started, at once; what needs a moment to be gone is not waited for.
-
-        bash is stopped first, so that it starts nothing new meanwhile. Returns what was signalled one by one.
-        """
-        if self._process:
-            self._process.send(signal.SIGSTOP)
-        if self._cgroup:
-            self._cgroup.kill()
-        signalled = processes.kill_descendants(self.pid)
-        self.kill()
-        return signalled
-
     async def kill_started(self, spare: Iterable[int]) -> None:
         """Kill all that bash has started, apart from the trees of `spare`, and return when it is dead.
 
@@ -398,40 +369,14 @@ class Bash:
             killed = processes.kill_descendants(self.pid, spare=spare)
             deadline = self._loop.time() + _KILL_TIMEOUT
             while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
-                await asyncio.sleep(_STEP)
-
-    async def end(self) -> None:
-        """Kill all that bash has started, then bash, and return when all of it is gone.
-
-        bash is stopped first, so that nothing new is started meanwhile. What needs a moment to be gone, or
-        lost its parent at the last moment, becomes a child of this process and is reaped here.
-        """
-        if not self.pid:
-            return
-        signalled = self.kill_all()
-        self._reaper.know(signalled)
-        async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(contextlib.suppress(TimeoutError))
-            await stack.enter_async_context(asyncio.timeout(_END_TIMEOUT))
-            await self._died.wait()
-            while True:
-                self._reaper.kill()
-                if not any(processes.still_alive(stat) for stat in signalled) and not self._reaper.orphans():
-                    break
-                await asyncio.sleep(_STEP)
+                await asyncio.sleep(STEP)
 
     def close(self) -> None:
         """Release all descriptors. bash must have ended."""
         self._loop.remove_reader(self._channels.reports_pipe)
-        if self._process:
-            self._loop.remove_reader(self._process.descriptor)
-            self._process.close()
-            self._process = None
+        self._disown()
         for terminal in self._terminals():
             terminal.close()
-        for descriptor in (self._stat_file, self._children_file):
-            if descriptor >= 0:
-                os.close(descriptor)
         self._channels.close()
 
     # --- starting -------------------------------------------------------------------------------------
@@ -447,7 +392,7 @@ class Bash:
         """Start the process, and begin to listen to it."""
         channels = self._channels
         self._cgroup = confinement.cgroup
-        self.pid, master = spawn(
+        pid, master = spawn(
             argv,
             environment=environment,
             directory=directory,
@@ -455,13 +400,9 @@ class Bash:
             confinement=confinement,
             standard_input=descriptor_path(channels.boot_pipe),
         )
-        self._reaper.own(self.pid)
+        process = self._own(pid)
         self.directory = directory
         self._size = size
-        self._process = process = processes.Pidfd(self.pid)
-        self._loop.add_reader(process.descriptor, self._reap)
-        self._stat_file = self._proc_file("stat")
-        self._children_file = self._proc_file(f"task/{self.pid}/children")
         self.terminal = terminal = Terminal(master, self._idle_sink, on_hangup=self._hung_up)
         shell = os.readlink(f"/proc/{self.pid}/exe")
         paths = channels.paths(terminal=terminal.slave_path, shell=shell)
@@ -472,9 +413,6 @@ class Bash:
             channels.write(path, content)
         self._loop.add_reader(channels.reports_pipe, self._listen)
         channels.send_lines(self._driver.start_lines)
-
-    def _proc_file(self, name: str) -> int:
-        return os.open(f"/proc/{self.pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
     def _terminals(self) -> list[Terminal]:
         main = [self.terminal] if self.pid else []
@@ -754,27 +692,12 @@ class Bash:
         self._protocol.damage = HUNG_UP
         self.kill()
 
-    def _reap(self) -> None:
-        """bash is dead: take what it still said, its name, and its status."""
-        assert self._process is not None
-        self._loop.remove_reader(self._process.descriptor)
+    def _last_words(self) -> int | None:
         self._listen()
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        stat = processes.process_stat(self.pid)
-        _, status, used = os.wait4(self.pid, 0)
-        self._reaper.disown(self.pid)
-        code = os.waitstatus_to_exitcode(status)
-        self.death = Death(
-            exit_code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
-            name=stat.name if stat else "",
-            reported=self._protocol.reported_exit,
-            cpu_seconds=used.ru_utime + used.ru_stime,
-        )
-        self._do(self._protocol.died(), self.death)
-        self._died.set()
-        if self.on_death:
-            self.on_death()
+        return self._protocol.reported_exit
+
+    def _dead(self, death: Death) -> None:
+        self._do(self._protocol.died(), death)
 
 
 def _reading(startup_file: str) -> list[str]:

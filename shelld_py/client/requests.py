@@ -195,7 +195,7 @@ class RawContent(msgspec.Struct, frozen=True, kw_only=True):
 # --- a shell, the daemon, sessions, tools -----------------------------------------------------------------------------
 
 
-StreamsName = Streams | Literal["merged", "separate"]
+StreamsName = Streams | Literal["merged", "separate", "pipes"]
 StreamName = Stream | Literal["stdout", "stderr"]
 FormatName = OutputFormat | Literal["text", "raw"]
 
@@ -236,6 +236,7 @@ class ExecOptions(RunOptions, total=False):
     """How to run a command in a shell of its own, and how to start that."""
 
     startup_file: str | None
+    stdin_open: bool | None
 
 
 def startup(base: str, **options: Unpack[StartupOptions]) -> Call[ShellState]:

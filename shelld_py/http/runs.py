@@ -30,6 +30,7 @@ from shelld_py.models import (
     RunStatus,
     StdinRequest,
     Stream,
+    Streams,
     WaitResult,
 )
 from shelld_py.output.excerpt import OutputChoice
@@ -153,7 +154,12 @@ async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: LiveRun | 
     accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
     if wait is None or run is None:
         return AcceptedInput(accepted=accepted)
-    await run.wait(min(wait, call.computer.settings.timeout.command_maximum), for_input=True)
+    wait = min(wait, call.computer.settings.timeout.command_maximum)
+    if run.command.streams is Streams.PIPES:  # of a pipe nobody knows who waits for it
+        logs = [(log, size) for stream, size in before.items() if (log := run.log(stream))]
+        await run.until(lambda: not run.running or any(log.size > size for log, size in logs), wait)
+    else:
+        await run.wait(wait, for_input=True)
     readings = {stream: await run.read(stream, start) for stream, start in before.items()}
     output, stderr = (str(readings[stream].data) if stream in readings else "" for stream in Stream)
     next_cursor = readings[Stream.STDOUT].next_cursor
@@ -271,6 +277,7 @@ STDIN_REFUSED: Final = (
     errors.ShellUnrecoverable,
     errors.NoRunningCommand,
     errors.StdinGap,
+    errors.StdinClosed,
 )
 
 ENDPOINTS: Final = (

@@ -108,6 +108,8 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
         environment=wanted.environment,
         streams=wanted.streams or streams,
         deadline=_deadline(wanted.deadline),
+        argv=wanted.argv,
+        stdin_open=isinstance(wanted, ExecRequest) and wanted.stdin_open,
     )
     if call.form is Form.EVENTS:
         return await _run_as_events(call, shell, command, timeout)

@@ -76,9 +76,9 @@ def rename_without_replacing(source_directory: int, source: str, directory: int,
     os.unlink(source, dir_fd=source_directory)
 
 
-def die_with_parent() -> None:
-    """Have this process killed when the thread that started it ends, also through execve(2) (prctl(2))."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have this process get a signal when the thread that started it ends, also through execve(2) (prctl(2))."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def be_subreaper(*, yes: bool = True) -> None:

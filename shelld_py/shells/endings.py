@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from shelld_py.bash.process import Death, Outcome
+from shelld_py.bash.process import Outcome
+from shelld_py.bash.root import Death
 from shelld_py.config import OnExit
 from shelld_py.models import Cause, RunStatus
 from shelld_py.shells.run import Ending
@@ -32,7 +33,7 @@ def judge(
     """Return how a run ended: `outcome` is what bash said, `stop` why it was stopped, if it was."""
     if outcome.death:
         return _broken(outcome.death, stop, shell_name, outcome.damage)
-    died_of = _signal_of(outcome, signals_sent, last_output)
+    died_of = outcome.died_of or _signal_of(outcome, signals_sent, last_output)
     if stop:
         status, cause, error = stop
         return Ending(status, cause, outcome.status, died_of, error, outcome.restored)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shelld_py.bash.process import Bash, Outcome
+from shelld_py.bash.program import Program
 from shelld_py.config import LimitSettings, ShellSettings
 from shelld_py.errors import StdinGap
 from shelld_py.linux import processes
@@ -59,7 +60,6 @@ _NOTICE_SIZE: Final = 256
 """Bytes of the end of an output in which bash's notice of a signal is looked for."""
 
 _SIGNALLED: Final = 128
-_KEY_SIGNALS: Final = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +102,11 @@ class Execution:
     def __init__(
         self,
         run: LiveRun,
-        bash: Bash,
+        bash: Bash | Program,
         context: ShellContext,
         *,
         directory: str | None,
+        stdin_file: int,
         background: Background,
         used: ProcessStat | None,
         cgroup: ShellCgroup | None,
@@ -113,7 +114,7 @@ class Execution:
         on_promotion: Callable[["Execution"], None],
         on_plain_end: Callable[["Execution", Ending], None],
     ) -> None:
-        """Have bash begin with the command, in `directory` where that is not None.
+        """Have bash begin with the command, in `directory` where that is not None; it reads `stdin_file`, if any.
 
         `background` is what earlier runs have left, `used` what bash had used before, `shell_name` the name of its
         program. `on_promotion` is called once where the run is promoted, `on_plain_end` where it ends without that.
@@ -137,21 +138,34 @@ class Execution:
         self._line_typed = True
         self._ends: set[asyncio.Task[None]] = set()
         command = run.command
-        apart = command.streams is Streams.SEPARATE
+        apart = command.streams is not Streams.MERGED
         light = not (apart or beside_others or cgroup or context.limited)
         self._kills_before = 0
         self._outcome: Coroutine[Any, Any, Outcome]
         # What breaks a limit is told by what there was before the command.
         self._supervisor = None if light else self._new_supervisor(kills_so_far(context.kill_counter))
-        self._evaluation = bash.begin(
-            command.text,
-            run.append,
-            stderr_sink=run.append_stderr if apart else None,
-            directory=directory,
-            environment=command.environment,
-            stdin=command.stdin,
-            on_end=self._plainly_ended if light else None,
-        )
+        if isinstance(bash, Program):
+            self._evaluation = bash.begin(
+                command.argv or command.text,
+                run.append,
+                stderr_sink=run.append_stderr,
+                directory=directory,
+                environment=command.environment,
+                stdin=command.stdin,
+                stdin_file=stdin_file,
+                stdin_open=command.stdin_open,
+            )
+        else:
+            self._evaluation = bash.begin(
+                command.text,
+                run.append,
+                stderr_sink=run.append_stderr if apart else None,
+                directory=directory,
+                environment=command.environment,
+                stdin=command.stdin,
+                stdin_file=stdin_file,
+                on_end=self._plainly_ended if light else None,
+            )
         # bash works from here on, and what follows is done meanwhile.
         run.on_promotion = self._promoted
         if light:
@@ -252,7 +266,10 @@ class Execution:
     # --- what is done to it ---------------------------------------------------------------------------
 
     def type(self, text: bytes, *, eof: bool, offset: int | None) -> int:
-        """Type `text` into the terminal; return the bytes that the run has accepted in all. Raises `StdinGap`."""
+        """Type `text` into the terminal; return the bytes that the run has accepted in all.
+
+        Raises `StdinGap`, `StdinClosed`.
+        """
         run, bash = self.run, self._bash
         run.promote()
         accepted = run.stdin_accepted
@@ -260,14 +277,14 @@ class Execution:
             if offset > accepted:
                 raise StdinGap(f"offset is {offset}, but the run has accepted {accepted} bytes.", accepted=accepted)
             text = text[accepted - offset :]
-        run.stdin_accepted += len(text)
-        run.active_at = time.monotonic()
-        run.signals_sent.update(number for key, number in _KEY_SIGNALS.items() if key in text)
         if text:
             bash.type(text)
             self._line_typed = text.endswith(b"\n")
+        run.stdin_accepted += len(text)
+        run.active_at = time.monotonic()
+        run.signals_sent.update(number for key, number in bash.signal_keys.items() if key in text)
         if eof:
-            bash.type(bash.terminal.end_of_file_keys(after_line=self._line_typed))
+            bash.end_input(after_line=self._line_typed)
             self._line_typed = True
         if self._supervisor and (text or eof):
             self._supervisor.input_given()

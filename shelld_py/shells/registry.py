@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
-from shelld_py.models import Cause, Command, ShellState, StartupRequest
+from shelld_py.models import Cause, Command, ShellState, StartupRequest, Streams
 from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 
@@ -117,11 +117,18 @@ class Shells:
         self._watch(entry)
         return entry.shell
 
-    async def one_shot(self, command: Command, run_id: str | None, request: StartupRequest | None = None) -> LiveRun:
+    async def one_shot(
+        self,
+        command: Command,
+        run_id: str | None,
+        request: StartupRequest | None = None,
+        stdin_file: int = -1,
+    ) -> LiveRun:
         """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
-        entry = await self._started(_Kind.ONE_SHOT, request or StartupRequest())
+        piped = command.streams is Streams.PIPES
+        entry = await self._started(_Kind.ONE_SHOT, request or StartupRequest(), piped=piped)
         try:
-            run = entry.shell.submit(command, run_id)
+            run = entry.shell.submit(command, run_id, stdin_file)
         except BaseException:
             await self._end(entry, "The command was refused.")
             raise
@@ -165,11 +172,11 @@ class Shells:
         entry = self._entries[session_id] = _Entry(self._make_shell(session_id), kind, now, now)
         return entry
 
-    async def _started(self, kind: _Kind, request: StartupRequest) -> _Entry:
+    async def _started(self, kind: _Kind, request: StartupRequest, *, piped: bool = False) -> _Entry:
         """Return a new shell that is ready. Raises `ShellStartFailed`, `InvalidRequest`, `ShuttingDown`."""
         entry = self._add(uuid.uuid4().hex[:12], kind)
         try:
-            await entry.shell.start(request)
+            await entry.shell.start(request, piped=piped)
             if self.ending:
                 raise ShuttingDown("All shells are being ended.")
         except BaseException:

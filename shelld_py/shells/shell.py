@@ -20,10 +20,11 @@ import msgspec
 
 from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
 from shelld_py.bash.process import Bash
+from shelld_py.bash.program import Program
 from shelld_py.bash.spawning import Confinement
 from shelld_py.bash.state import check_document
 from shelld_py.config import OnExit
-from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellUnrecoverable
+from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
@@ -37,6 +38,7 @@ from shelld_py.models import (
     ShellDocument,
     ShellState,
     StartupRequest,
+    Streams,
 )
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.background import Background
@@ -71,7 +73,9 @@ class Shell:
         self._states = StateMachine()
         self._shown_state: Callable[[], ShellState] = partial(getattr, self._states, "shown")
         self._request = StartupRequest()
-        self._bash: Bash | None = None
+        self._bash: Bash | Program | None = None
+        self._piped = False
+        """Whether what it runs has no terminal: then it runs one command, and reads no file at its start."""
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
         self._driven: dict[LiveRun, asyncio.Task[None]] = {}
@@ -95,9 +99,10 @@ class Shell:
 
     # --- what a caller can ask for --------------------------------------------------------------------
 
-    async def start(self, request: StartupRequest) -> None:
+    async def start(self, request: StartupRequest, *, piped: bool = False) -> None:
         """Start bash, with the request's `state` if it has one (see `not_restored`); a recycled one begins without.
 
+        With `piped` nothing is started before the command, for which there will be pipes and no terminal.
         Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up.
         """
         async with self._lifecycle:
@@ -107,9 +112,11 @@ class Shell:
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
             self._check_startup_file(request)
+            if piped and request.startup_file is not None:
+                raise InvalidRequest("startup_file is for a bash with a terminal: with pipes none is read.")
             if request.state:
                 check_document(request.state)
-            self._request = msgspec.structs.replace(request, state=None, copy_of=None)
+            self._request, self._piped = msgspec.structs.replace(request, state=None, copy_of=None), piped
             await self._start_bash(Event.START, request.state)
 
     def check(self, event: Event) -> None:
@@ -120,7 +127,7 @@ class Shell:
         """Return its state as a document. It is busy meanwhile. Raises `Conflict` unless it is ready."""
         self.check(Event.RUN)
         bash = self._bash
-        if bash is None:
+        if not isinstance(bash, Bash):
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
         self._take(Event.RUN)
         try:
@@ -130,12 +137,21 @@ class Shell:
                 self._take(Event.FINISH)
                 bash.settle()
 
-    def submit(self, command: Command, run_id: str | None = None) -> LiveRun:
-        """Start `command` and return its run. Raises `Conflict` in the wrong state, `InvalidRequest`."""
+    def submit(self, command: Command, run_id: str | None = None, stdin_file: int = -1) -> LiveRun:
+        """Start `command` and return its run; `stdin_file` is a descriptor that it reads, which is closed.
+
+        Raises `Conflict` in the wrong state, `InvalidRequest`, `ShellStartFailed` where a command with pipes cannot be.
+        """
         self._states.after(Event.RUN)
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
+        if (command.streams is Streams.PIPES) is not self._piped:
+            raise InvalidRequest("streams: pipes are for /exec, and this shell has a terminal: merged or separate.")
+        if command.stdin_open and not self._piped:
+            raise InvalidRequest("stdin_open is for streams: pipes. A terminal is always open.")
+        if self._piped and self.last_run:
+            raise ShellBusy(MESSAGES[ShellBusy], state=self.state.value)
         directory = None if command.directory is None else self._resolved(command.directory)
         if command.environment:
             check_environment(command.environment)
@@ -150,6 +166,7 @@ class Shell:
                 bash,
                 self._context,
                 directory=directory,
+                stdin_file=stdin_file,
                 background=self._background,
                 used=self._usage,
                 cgroup=self._cgroup,
@@ -213,7 +230,7 @@ class Shell:
 
     def echo(self) -> contextlib.AbstractContextManager[None]:
         """Have what is typed appear in the output for a while (see `Terminal.echo`)."""
-        return self._bash.terminal.echo() if self._bash else contextlib.nullcontext()
+        return self._bash.echo() if self._bash else contextlib.nullcontext()
 
     async def recycle(self) -> None:
         """Kill all that the shell started, and start a fresh bash as it was started before.
@@ -265,7 +282,7 @@ class Shell:
     @property
     def pid(self) -> int | None:
         """The pid of bash, where one lives."""
-        return self._bash.pid if self._bash and not self._bash.death else None
+        return (self._bash.pid or None) if self._bash and not self._bash.death else None
 
     @property
     def working_directory(self) -> str | None:
@@ -279,7 +296,7 @@ class Shell:
         """The leader of the foreground process group, while a command runs."""
         if self._bash is None or self.state is not ShellState.BUSY:
             return None
-        group = self._bash.terminal.foreground_group()
+        group = self._bash.foreground_group()
         return Foreground(pid=group, command=processes.command_line(group)) if group > 0 else None
 
     def resources(self) -> Resources:
@@ -306,31 +323,17 @@ class Shell:
             **context.environment, "TERM": settings.term, **settings.environment, **request.environment,
         }  # fmt: skip
         self._cgroup = cgroup = context.make_cgroup()
-        counted = cgroup is not None and "pids" in cgroup.controllers
         try:
-            bash = await Bash.start(
-                shlex.split(settings.command),
-                environment=environment,
-                directory=request.working_directory or context.directory,
-                size=(request.rows or settings.rows, request.cols or settings.cols),
-                restore=settings.on_exit is OnExit.RESTORE,
-                confinement=Confinement(
-                    open_files=context.open_files,
-                    process_ceiling=None if counted else process_ceiling(context.limits),
-                    oom_score_adj=context.oom_score_adj,
-                    cgroup=cgroup,
-                ),
-                idle_sink=self._take_idle_output,
-                reaper=context.reaper,
-                startup_file=settings.startup_file if request.startup_file is None else request.startup_file,
-            )
+            bash = await self._started(environment, cgroup)
         except BaseException:
             await self._remove_cgroup()
             raise
-        if cgroup and not cgroup.holds(bash.pid):
+        if cgroup and not (self._piped or cgroup.holds(bash.pid)):
             context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
             await self._remove_cgroup()
-        self.not_restored = await self._restored(bash, state, environment) if state else None
+        self.not_restored = None
+        if state and isinstance(bash, Bash):
+            self.not_restored = await self._restored(bash, state, environment)
         stat = processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
@@ -339,6 +342,39 @@ class Shell:
         self._take(started)
         if bash.death:
             self._bash_died()
+
+    async def _started(self, environment: Mapping[str, str], cgroup: ShellCgroup | None) -> Bash | Program:
+        """Return what runs the commands, started. Raises `ShellStartFailed`."""
+        context, request = self._context, self._request
+        settings = context.settings
+        argv = shlex.split(settings.command)
+        directory = request.working_directory or context.directory
+        counted = cgroup is not None and "pids" in cgroup.controllers
+        confinement = Confinement(
+            open_files=context.open_files,
+            process_ceiling=None if counted else process_ceiling(context.limits),
+            oom_score_adj=context.oom_score_adj,
+            cgroup=cgroup,
+        )
+        if self._piped:
+            return Program(
+                argv,
+                environment=environment,
+                directory=directory,
+                confinement=confinement,
+                reaper=context.reaper,
+            )
+        return await Bash.start(
+            argv,
+            environment=environment,
+            directory=directory,
+            size=(request.rows or settings.rows, request.cols or settings.cols),
+            restore=settings.on_exit is OnExit.RESTORE,
+            confinement=confinement,
+            idle_sink=self._take_idle_output,
+            reaper=context.reaper,
+            startup_file=settings.startup_file if request.startup_file is None else request.startup_file,
+        )
 
     def _check_startup_file(self, request: StartupRequest) -> None:
         """Raise `InvalidRequest` where bash would pass over the file that it is to read, without a word.
@@ -465,7 +501,7 @@ class Shell:
         self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
-    async def _drive(self, execution: Execution, bash: Bash) -> None:
+    async def _drive(self, execution: Execution, bash: Bash | Program) -> None:
         """See a full run through to its end, whatever happens."""
         run, store = execution.run, self._context.store
         ending, left = await execution.completed()

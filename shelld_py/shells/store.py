@@ -130,7 +130,7 @@ class RunStore:
             self._logger.error("run %s: its directory cannot be made: %s", run.run_id, error)
         path_of, log_max = partial(self._directories.log_path, run.run_id), self._settings.log_max
         logs = {Stream.STDOUT: OutputLog(path_of(Stream.STDOUT), log_max)}
-        if run.command.streams is Streams.SEPARATE:
+        if run.command.streams is not Streams.MERGED:
             logs[Stream.STDERR] = OutputLog(path_of(Stream.STDERR), log_max).create()
         run.take_logs(logs)
 

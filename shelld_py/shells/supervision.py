@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from shelld_py.bash.process import Bash
+from shelld_py.bash.program import Program
 from shelld_py.config import LimitSettings
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import Events, ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.processes import ProcessStat
-from shelld_py.linux.terminal_wait import waits_for_terminal
 from shelld_py.models import Cause
 from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
 from shelld_py.shells.run import LiveRun
@@ -51,7 +51,7 @@ class Supervisor:
     def __init__(
         self,
         run: LiveRun,
-        bash: Bash,
+        bash: Bash | Program,
         *,
         before: ProcessStat | None,
         earlier: Iterable[ProcessStat] = (),
@@ -145,7 +145,7 @@ class Supervisor:
     def _tree(self) -> list[ProcessStat]:
         """Return bash and all below it, as it was first seen in this look."""
         if self._members is None:
-            self._members = processes.tree(self._bash.pid)
+            self._members = self._bash.tree()
         return self._members
 
     def _look_for_input(self) -> None:
@@ -155,15 +155,13 @@ class Supervisor:
         self._use.take(members)
         for warning in self._warnings.look(members) if self._warnings else ():
             self._on_warning(warning)
-        group = self._bash.terminal.foreground_group()
+        group = self._bash.foreground_group()
         in_front = sum(stat.cpu_seconds for stat in members if stat.group == group)
         written = sum(log.size for log in self._run.logs.values())
 
         def waits() -> bool:
             self._bash.check()
-            pids = (stat.pid for stat in members)
-            terminal = self._bash.terminal
-            return waits_for_terminal(group, pids, terminal.device_number, line_mode=terminal.line_mode)
+            return self._bash.waits_for_input(stat.pid for stat in members)
 
         self._run.mark_awaiting_input(self._input.look((written, in_front), waits))
 
@@ -200,7 +198,7 @@ class _Use:
     def __init__(
         self,
         run: LiveRun,
-        bash: Bash,
+        bash: Bash | Program,
         before: ProcessStat | None,
         earlier: Iterable[ProcessStat],
         cgroup: ShellCgroup | None,
@@ -257,14 +255,14 @@ class _Use:
 class _LimitCheck:
     """Judges whether a shell and all it started break a limit."""
 
-    def __init__(self, bash: Bash, limits: LimitSettings, cgroup: ShellCgroup | None, now: float) -> None:
-        self._pid = bash.pid
+    def __init__(self, bash: Bash | Program, limits: LimitSettings, cgroup: ShellCgroup | None, now: float) -> None:
+        self._bash = bash
         self._limits = limits
         self._cgroup = cgroup
         self._events_before = cgroup.events() if cgroup else _NOTHING
         self._directory = bash.directory
         self._disk_before = _disk_used(self._directory)
-        self._cpu_before = now, cgroup.cpu_seconds() if cgroup else processes.tree_usage(self._pid).cpu_seconds
+        self._cpu_before = now, cgroup.cpu_seconds() if cgroup else processes.usage_of(bash.tree()).cpu_seconds
 
     def look(self, now: float, members: Sequence[ProcessStat]) -> tuple[Cause, str] | None:
         """Return what is broken now; `members` is bash and all below it."""
@@ -283,7 +281,7 @@ class _LimitCheck:
         counted = self._counted_breach()
         if counted:
             return counted
-        sizes = self._size_breach(self._usage(processes.tree(self._pid))) if processes_left else None
+        sizes = self._size_breach(self._usage(self._bash.tree())) if processes_left else None
         found = sizes or self._disk_breach()
         return (Cause.LIMIT, found) if found else None
 

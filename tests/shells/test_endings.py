@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from shelld_py.bash.process import Death, Outcome
+from shelld_py.bash.process import Outcome
+from shelld_py.bash.root import Death
 from shelld_py.models import Cause, RunStatus
 from shelld_py.shells.endings import after_kernel_kills, judge
 from shelld_py.shells.run import Ending
