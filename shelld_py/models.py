@@ -208,6 +208,16 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
 
     startup_file: StartupFile | None = None
     stdin_open: Annotated[bool, Meta(description="With pipes: leave standard input open for `/stdin`.")] = False
+    stdin_path: (
+        Annotated[
+            str,
+            Meta(
+                description="A file that is its standard input, as in any file operation.",
+                extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"},
+            ),
+        ]
+        | None
+    ) = None
 
 
 class StdinRequest(Request, frozen=True, kw_only=True):
@@ -243,6 +253,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...] | None = None
     """What `text` stands for, where it does."""
     stdin_open: bool = False
+    stdin_path: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

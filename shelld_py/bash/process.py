@@ -184,19 +184,21 @@ class Bash(Root):
         """Have bash run `command`; where it is ready, the command runs already when this returns (`begun`).
 
         `directory` must be absolute; `directory`, `environment` and `stdin` hold for this command alone. What it writes
-        goes to the sinks. In place of the text `stdin` there may be a file, the descriptor `stdin_file`, which is
-        closed at the end. Most commands end without anything to be waited for: then `on_end` is called with the outcome
+        goes to the sinks. In place of the text `stdin` there may be a file, the descriptor `stdin_file`.
+
+        Most commands end without anything to be waited for: then `on_end` is called with the outcome
         when all has gone to the sinks, and that is all. It is called with None where there is more to do: then the
         outcome is to be awaited (`outcome`). So it is where the evaluation has no `on_end`.
         """
         files = []
         stdin_path = saved_path = None
         if stdin is not None:
-            stdin_file = os.memfd_create("stdin", os.MFD_CLOEXEC)
-            write_all(stdin_file, encoded(stdin))
-        if stdin_file >= 0:
-            files.append(stdin_file)
-            stdin_path = descriptor_path(stdin_file)
+            files.append(text_file := os.memfd_create("stdin", os.MFD_CLOEXEC))
+            write_all(text_file, encoded(stdin))
+            stdin_path = descriptor_path(text_file)
+        elif stdin_file >= 0:
+            files.append(copy := os.dup(stdin_file))
+            stdin_path = descriptor_path(copy)
         if environment:
             files.append(saved_file := os.memfd_create("saved", os.MFD_CLOEXEC))
             saved_path = descriptor_path(saved_file)

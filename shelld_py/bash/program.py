@@ -101,7 +101,7 @@ class Program(Root):
     ) -> Evaluation:
         """Start `command`: text for `bash -c`, or a program with its arguments.
 
-        Its standard input is empty, the text `stdin`, the file `stdin_file`, which is closed, or with `stdin_open` a
+        Its standard input is empty, the text `stdin`, the file `stdin_file`, or with `stdin_open` a
         pipe that gets `stdin` first and is typed into. Raises `ShellStartFailed`.
         """
         self.directory = directory or self._start_directory
@@ -230,7 +230,7 @@ class Program(Root):
     def _standard_input(self, text: str | None, file: int, *, stdin_open: bool) -> int:
         """Return what the command reads; it is to be closed here when that has it."""
         if file >= 0:
-            return file
+            return os.dup(file)
         if stdin_open:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             self._input = _Input(writing)

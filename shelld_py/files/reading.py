@@ -110,6 +110,11 @@ class Reading:
             hashed = self._policy.fits(file.status.st_size)
             return RawFile(file, displayable(location.path), byte_range, self._threads, hashed=hashed)
 
+    def open_descriptor(self, path: str) -> int:
+        """Return a descriptor of any regular file. Raises what `open_raw` does."""
+        with self._open(path) as (_, file):
+            return os.dup(file.descriptor)
+
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[tuple[Location, OpenFile]]:
         with self._directories.locate(path) as location:

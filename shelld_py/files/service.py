@@ -10,6 +10,7 @@ Reads take no lock: every write puts a whole file in the place of another, so wh
 import asyncio
 import contextlib
 import functools
+import os
 import posixpath
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
@@ -129,6 +130,15 @@ class FileService:
         Raises `FileNotFound`, `NotAFile`, `PathNotAllowed`, `RangeNotSatisfiable`.
         """
         return await self._on_disk(path, functools.partial(self._rooms.reading.open_raw, path, byte_range))
+
+    @contextlib.asynccontextmanager
+    async def descriptor(self, path: str) -> AsyncIterator[int]:
+        """Give a descriptor of any regular file, to be read by a process. Raises what `read_raw` does."""
+        opened = await self._on_disk(path, functools.partial(self._rooms.reading.open_descriptor, path))
+        try:
+            yield opened
+        finally:
+            os.close(opened)
 
     async def write_raw(
         self,

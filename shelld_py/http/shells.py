@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import time
+from functools import partial
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
@@ -15,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from shelld_py import errors
 from shelld_py.bash.command import quoted
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
+from shelld_py.files import PLACE
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
@@ -87,6 +89,9 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
 
 async def _execute(call: Call[Any, ExecRequest]) -> Response:
     """Run a command in a shell of its own."""
+    wanted = call.body
+    if wanted.stdin_path is not None and (wanted.stdin is not None or wanted.stdin_open):
+        raise InvalidRequest("There are both stdin_path and stdin or stdin_open: leave out one of them.")
     return await _answer_run(call, None, Streams.SEPARATE)
 
 
@@ -110,6 +115,7 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
         deadline=_deadline(wanted.deadline),
         argv=wanted.argv,
         stdin_open=isinstance(wanted, ExecRequest) and wanted.stdin_open,
+        stdin_path=wanted.stdin_path if isinstance(wanted, ExecRequest) else None,
     )
     if call.form is Form.EVENTS:
         return await _run_as_events(call, shell, command, timeout)
@@ -205,8 +211,12 @@ async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command,
         run = shell.submit(command, run_id)
     else:
         startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
-        startup = StartupRequest(startup_file=startup_file)
-        run = await call.computer.shells.one_shot(command, run_id, request=startup)
+        start = partial(call.computer.shells.one_shot, request=StartupRequest(startup_file=startup_file))
+        if command.stdin_path is None:
+            run = await start(command, run_id)
+        else:
+            async with call.computer.files.descriptor(command.stdin_path) as stdin_file:
+                run = await start(command, run_id, stdin_file=stdin_file)
     run.request = request
     return run
 
@@ -480,7 +490,7 @@ ENDPOINTS: Final = (
             "The shell is closed when the command and what it left in the background have ended. Takes and answers "
             "what `POST /run` does."
         ),
-        errors=_RUN_REFUSED,
+        errors=(*_RUN_REFUSED, *PLACE),
         **{**_RUN, "query": ExecQuery, "body": dataclasses.replace(_RUN["body"], model=ExecRequest, read=exec_request)},
     ),
     Endpoint(

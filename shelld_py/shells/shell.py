@@ -138,7 +138,7 @@ class Shell:
                 bash.settle()
 
     def submit(self, command: Command, run_id: str | None = None, stdin_file: int = -1) -> LiveRun:
-        """Start `command` and return its run; `stdin_file` is a descriptor that it reads, which is closed.
+        """Start `command` and return its run; `stdin_file` is a descriptor that it reads, where it is not -1.
 
         Raises `Conflict` in the wrong state, `InvalidRequest`, `ShellStartFailed` where a command with pipes cannot be.
         """

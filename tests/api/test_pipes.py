@@ -161,6 +161,24 @@ def test_large_input_by_requests(daemon: RunningDaemon) -> None:
     assert daemon.finished(run_id)["stdout"] == f"{expected}  -\nend\n"
 
 
+@pytest.mark.parametrize("streams", ["pipes", "merged"])
+def test_input_from_a_file(daemon: RunningDaemon, streams: str) -> None:
+    """Whatever is in it; the path is contained as in any file operation, links included."""
+    content = bytes(range(256)) * 10_000
+    daemon.client.put("/files/raw", params={"path": "input.bin"}, content=content)
+    shown = execute(daemon, "sha256sum", stdin_path="input.bin", streams=streams)
+    assert shown["stdout"] == f"{hashlib.sha256(content).hexdigest()}  -\n"
+    daemon.run("ln -sf /etc/passwd outside; mkfifo -m 600 fifo")
+    for path, code in (
+        ("outside", "path_not_allowed"),
+        ("../x", "path_not_allowed"),
+        ("none", "file_not_found"),
+        ("fifo", "not_a_file"),
+    ):
+        assert execute(daemon, "cat", stdin_path=path)["code"] == code
+    assert execute(daemon, "cat", stdin_path="input.bin", stdin="x")["code"] == "invalid_request"
+
+
 def test_input_that_nobody_can_give(daemon: RunningDaemon) -> None:
     """Standard input that was not left open, or is closed, is no terminal to type into."""
     run_id = execute(daemon, "sleep 987", timeout=0)["run_id"]
