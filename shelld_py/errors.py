@@ -126,6 +126,10 @@ class StdinGap(Conflict, code="stdin_gap"):
     """The offset lies behind what the run has accepted: bytes in between are missing."""
 
 
+class UserNotAllowed(ShelldError, status=403, code="user_not_allowed"):
+    """Only a daemon that runs as root can run a command as another user."""
+
+
 class StdinClosed(Conflict, code="stdin_closed"):
     """The command's standard input is a pipe that was not left open, or has been closed."""
 

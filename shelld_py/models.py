@@ -208,6 +208,16 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
 
     startup_file: StartupFile | None = None
     stdin_open: Annotated[bool, Meta(description="With pipes: leave standard input open for `/stdin`.")] = False
+    user: (
+        Annotated[
+            str,
+            Meta(
+                description="With pipes, of a daemon that is root: whom it runs as, a name, `uid` or `uid:gid`.",
+                extra_json_schema={"pattern": r"^[^\x00]+$"},
+            ),
+        ]
+        | None
+    ) = None
     stdin_path: (
         Annotated[
             str,
@@ -254,6 +264,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What `text` stands for, where it does."""
     stdin_open: bool = False
     stdin_path: str | None = None
+    user: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.syscalls import be_subreaper, die_with_parent
 from shelld_py.linux.terminal import Sink
+from shelld_py.linux.users import User
 
 _BUFFER_SIZE: Final = 256 * 1024
 _PIPE_SIZE: Final = 1024 * 1024
@@ -98,11 +99,12 @@ class Program(Root):
         stdin: str | None = None,
         stdin_file: int = -1,
         stdin_open: bool = False,
+        user: User | None = None,
     ) -> Evaluation:
         """Start `command`: text for `bash -c`, or a program with its arguments.
 
         Its standard input is empty, the text `stdin`, the file `stdin_file`, or with `stdin_open` a
-        pipe that gets `stdin` first and is typed into. Raises `ShellStartFailed`.
+        pipe that gets `stdin` first and is typed into. With `user` it runs as them. Raises `ShellStartFailed`.
         """
         self.directory = directory or self._start_directory
         given: list[int] = []
@@ -122,8 +124,12 @@ class Program(Root):
                 reading, writing = os.pipe2(os.O_CLOEXEC)
                 given.append(writing)
                 self._outputs.append(_Output(reading, target))
-            variables = {**self._environment, "PWD": self.directory, **(environment or {})}
-            self._start(argv, variables, (standard_input, *given[-2:], script))
+            if user:
+                for descriptor in given[-2:]:  # what is opened anew, as /dev/stderr is, is looked at for its owner
+                    os.fchown(descriptor, user.uid, user.gid)
+            theirs = user.variables if user else {}
+            variables = {**self._environment, **theirs, "PWD": self.directory, **(environment or {})}
+            self._start(argv, variables, (standard_input, *given[-2:], script), user)
         except OSError as error:
             raise ShellStartFailed(f"The command cannot be started: {error}") from None
         finally:
@@ -239,7 +245,9 @@ class Program(Root):
             return reading
         return _memory_file(encoded(text)) if text else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _start(self, argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+    def _start(
+        self, argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...], user: User | None
+    ) -> None:
         self._known.clear()
         self._reports, reporting = os.pipe2(os.O_CLOEXEC)
         daemon = os.getpid()
@@ -247,7 +255,7 @@ class Program(Root):
             pid = os.fork()
             if not pid:
                 try:
-                    _keep(daemon, argv, environment, self.directory, self._confinement, descriptors, reporting)
+                    _keep(daemon, argv, environment, self.directory, self._confinement, descriptors, reporting, user)
                 finally:
                     os._exit(_FAULT)
         finally:
@@ -400,6 +408,7 @@ def _keep(
     confinement: Confinement,
     descriptors: tuple[int, ...],
     reporting: int,
+    user: User | None,
 ) -> None:
     """Start the command, tell of its end, and reap until the daemon has ended or kills this process."""
     signal.set_wakeup_fd(-1)
@@ -415,7 +424,7 @@ def _keep(
     command = os.fork()
     if not command:
         try:
-            _execute(argv, environment, descriptors)
+            _execute(argv, environment, descriptors, user)
         finally:
             os._exit(_FAULT)
     with contextlib.suppress(OSError):  # both do it, so that it is done whoever is first
@@ -438,10 +447,14 @@ def _keep(
             return
 
 
-def _execute(argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...]) -> None:
+def _execute(
+    argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...], user: User | None
+) -> None:
     """Become the command; what hinders that is told as a shell does."""
     os.setpgid(0, 0)
-    die_with_parent()
+    if user:
+        user.become()
+    die_with_parent()  # after that: becoming somebody else takes it back (prctl(2))
     *standard, script = descriptors
     if script >= 0:
         standard.append(script)

@@ -238,6 +238,7 @@ class ExecOptions(RunOptions, total=False):
     startup_file: str | None
     stdin_open: bool | None
     stdin_path: str | None
+    user: str | None
 
 
 def startup(base: str, **options: Unpack[StartupOptions]) -> Call[ShellState]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import time
 from functools import partial
 from http import HTTPStatus
@@ -15,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
 from shelld_py.bash.command import quoted
-from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
+from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound, UserNotAllowed
 from shelld_py.files import PLACE
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
@@ -33,6 +34,7 @@ from shelld_py.http.requests import (
 )
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
+from shelld_py.linux.users import User
 from shelld_py.models import (
     AcceptedInput,
     Command,
@@ -90,6 +92,8 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
 async def _execute(call: Call[Any, ExecRequest]) -> Response:
     """Run a command in a shell of its own."""
     wanted = call.body
+    if wanted.user is not None:
+        _check_user(wanted.user, wanted.streams)
     if wanted.stdin_path is not None and (wanted.stdin is not None or wanted.stdin_open):
         raise InvalidRequest("There are both stdin_path and stdin or stdin_open: leave out one of them.")
     return await _answer_run(call, None, Streams.SEPARATE)
@@ -115,6 +119,7 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
         deadline=_deadline(wanted.deadline),
         argv=wanted.argv,
         stdin_open=isinstance(wanted, ExecRequest) and wanted.stdin_open,
+        user=wanted.user if isinstance(wanted, ExecRequest) else None,
         stdin_path=wanted.stdin_path if isinstance(wanted, ExecRequest) else None,
     )
     if call.form is Form.EVENTS:
@@ -190,6 +195,18 @@ async def _named_run(
         raise RunIdConflict(f"The run id {run_id} was used for another request.", run_id=run_id)
     repeats.remember_run(key, identity, run.run_id)
     return run
+
+
+def _check_user(user: str, streams: Streams | None) -> None:
+    """Raise `UserNotAllowed` or `InvalidRequest` where a command cannot be run as that user."""
+    if streams is not Streams.PIPES:
+        raise InvalidRequest("user is for streams: pipes; a bash with a terminal runs as the daemon's user.")
+    if os.geteuid() != 0:
+        raise UserNotAllowed("The daemon does not run as root, so its commands run as its own user alone.")
+    try:
+        User.find(user)
+    except LookupError as error:
+        raise InvalidRequest(f"user: {error}. It must be a name, such as nobody, or uid, or uid:gid.") from None
 
 
 def _deadline(value: object) -> float | None:
@@ -490,7 +507,7 @@ ENDPOINTS: Final = (
             "The shell is closed when the command and what it left in the background have ended. Takes and answers "
             "what `POST /run` does."
         ),
-        errors=(*_RUN_REFUSED, *PLACE),
+        errors=(*_RUN_REFUSED, *PLACE, errors.UserNotAllowed),
         **{**_RUN, "query": ExecQuery, "body": dataclasses.replace(_RUN["body"], model=ExecRequest, read=exec_request)},
     ),
     Endpoint(

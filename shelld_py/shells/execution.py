@@ -28,6 +28,7 @@ from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter, MemoryLimit
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat
+from shelld_py.linux.users import User
 from shelld_py.models import Cause, RunStatus, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge, with_message
@@ -154,6 +155,7 @@ class Execution:
                 stdin=command.stdin,
                 stdin_file=stdin_file,
                 stdin_open=command.stdin_open,
+                user=User.find(command.user) if command.user else None,
             )
         else:
             self._evaluation = bash.begin(
