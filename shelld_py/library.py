@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from shelld_py.config import FileSettings, Settings
-from shelld_py.errors import RunNotFound
+from shelld_py.errors import InvalidRequest, RunNotFound
 from shelld_py.files import FileService
 from shelld_py.linux.orphans import Reaper, adopting
 from shelld_py.linux.removal import remove_tree
@@ -103,6 +103,7 @@ class Shell:
         command: str,
         *,
         timeout: float | None = None,
+        deadline: float | None = None,
         directory: str | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str | None = None,
@@ -113,15 +114,19 @@ class Shell:
     ) -> RunResult:
         """Run a command and return its result when it has ended, or waits for input, or after `timeout` seconds.
 
-        It goes on then (`status` is `running`): see `wait`, `stdin` and `kill`. All means what it means in
+        It goes on then (`status` is `running`): see `wait`, `stdin` and `kill`. After `deadline`
+        seconds it is killed. All means what it means in
         `POST /run`. Raises `ShellBusy` while another command runs, other `Conflict` in other states, `InvalidRequest`.
         """
+        if deadline is not None and deadline <= 0:
+            raise InvalidRequest("deadline must be longer than 0: at that moment the command is killed.")
         wanted = Command(
             text=command,
             directory=directory,
             stdin=stdin,
             environment=dict(environment or {}),
             streams=Streams(streams),
+            deadline=deadline,
         )
         run = self._shell.submit(wanted)
         return await self.wait(run.run_id, timeout=timeout, format=format, max_output=max_output, on_input=on_input)

@@ -97,6 +97,9 @@ def test_a_run_outlasts_its_wait_and_can_be_answered_and_killed(place: Path) -> 
         assert (sleeping.timed_out, shell.state) == (True, ShellState.BUSY)
         assert (await shell.kill()).killed
         assert (await shell.wait()).cause is Cause.KILLED
+        assert (await shell.run("sleep 60", deadline=0.1)).cause is Cause.DEADLINE
+        with pytest.raises(InvalidRequest, match="deadline"):
+            await shell.run("true", deadline=0)
         assert shell.state is ShellState.READY
 
     in_shell(test)
