@@ -45,12 +45,17 @@ if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 # The redirections `240<FILE N<... 240<&N-` leave the file at N + 1, as bash's saved copy of descriptor 240. What is
 # redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0 before it loses the
 # bell, and before anything that a command may have closed.
+# Its lines are parsed without aliases: one may have the name of a reserved word.
+\builtin shopt -q expand_aliases && __shelld[2]=s || __shelld[2]=u; \builtin shopt -u expand_aliases
 [[ ! -e /proc/$$/fd/246 ]] || \exec 2>&246 246>&-
 \builtin printf '@tag@\0B\0' >|@reports@
 { DIRSTACK[999999999]=; } 2>|/dev/null
-if [[ ${__shelld[1]-} ]]; then BASH_COMPAT=${__shelld[1]}; elif [[ ${__shelld[1]+x} ]]; then \builtin unset -v BASH_COMPAT; fi
-__shelld=(@callback@ 'LINENO=0,1000000000')
-[[ ${LINENO+x} && ${LINENO@a} != *r* ]] || __shelld[1]=1000000000
+if [[ ${__shelld-} != idle ]]; then \builtin :
+elif [[ ${__shelld[1]-} ]]; then BASH_COMPAT=${__shelld[1]}; elif [[ ${__shelld[1]+x} ]]; then \builtin unset -v BASH_COMPAT; fi
+[[ ! ${DIRSTACK+x}${DIRSTACK[*]+x} || ${DIRSTACK@a} != *A* ]] || \builtin unset -v DIRSTACK
+[[ ${LINENO+x} && ${LINENO@a} != *r* ]] && __shelld[1]='LINENO=0,1000000000' || __shelld[1]=1000000000
+\builtin shopt "-${__shelld[2]}" expand_aliases
+__shelld=(@callback@ "${__shelld[1]}")
 \exec 240>&- 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
 \builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 240<@text@ 243<>/dev/null 240<&243- 250>|@reports@ 240<&250- 247<>/dev/null 240<&247- 240<&- 249<@bell@ 0<>@terminal@
 
@@ -77,16 +82,20 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 ### report: of a command, of the prompt
 # No trap of the user may write into it: what DEBUG prints before the traps are listed goes to /dev/null, with the group.
 # Sizes are bounded; a path of that length is none.
+# `||` keeps `set -e` from ending the shell where a descriptor of the driver is gone. An alias of the name `{` would take
+# this group from the next command; it is made before it is removed, as a removal in vain would complain.
 { @first@; \builtin trap -p DEBUG ERR RETURN EXIT >&248;
 \builtin trap - DEBUG ERR RETURN; \builtin set +xv;
 \builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
-@then@; } >&251 2>&251
+\builtin alias '{='; \builtin unalias '{';
+@then@; \builtin :; } >&251 2>&251 || \builtin :
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
-__shelld=${DIRSTACK[*]+idle}
+# So is a loop that has lost its texts.
+__shelld=; \builtin test -e /dev/fd/244 && __shelld=${DIRSTACK[*]+idle}
 
 ### then_prompt: no prompt may be seen, and none of its commands runs
-__shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'
+__shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'
 
 ### prompt_line: waits behind the loop's
 # While a file is sourced, traps on DEBUG and RETURN that were set before are hidden, so they are listed here.
@@ -107,7 +116,9 @@ __shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '
 { __shelld="$? $-"; \builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>|/dev/null; \builtin . @script@
 
 ### exit: report
-[[ ${BASHPID:-$$} == "$$" ]] || \builtin return "${__shelld%% *}"
+# The lines from the third on are parsed without aliases: one may have the name of a reserved word.
+\builtin test /proc/self -ef /proc/$$ || \builtin return "${__shelld%% *}"
+\builtin shopt -q expand_aliases && __shelld[2]=s || __shelld[2]=u; \builtin shopt -u expand_aliases
 {
 \builtin mapfile -d '' -t -n 1 -O 1 __shelld <@scratch@
 \builtin printf '%s\n' "${__shelld[1]-}" >&248; \builtin unset -v '__shelld[1]'
@@ -116,6 +127,11 @@ __shelld=idle; \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '
 \builtin printf '@tag@\0X\0%.64s\0%.65536s\0%.65536s\0\0' "$__shelld 0 " "${PWD-}" "${OLDPWD-}" >&248
 __shelld=${__shelld%% *}
 } 251<>/dev/null 248>|@reports@ >&251 2>&251
+
+### unlimited: before a dump
+# A limit on the size of files holds for memory files as well, so it comes back behind the rest.
+__shelld[1]="ulimit -Sf $(\builtin ulimit -Sf); ulimit -Hf $(\builtin ulimit -Hf)"
+{ \builtin ulimit -f unlimited || \builtin ulimit -S -f hard; } 2>|/dev/null
 
 ### dump: the state of a shell, for itself when it comes back, and for the daemon, which takes the sections apart
 {
@@ -129,11 +145,15 @@ __shelld=${__shelld%% *}
 { \builtin printf 'set --'; \builtin printf ' %q' "$@"; }
 } >|@scratch@ 2>|/dev/null
 
+### limited: behind a dump, which was made without aliases and without that limit
+\builtin printf '%s\n' "shopt -${__shelld[2]} expand_aliases" "${__shelld[1]}" >>@scratch@
+
 ### on_exit: what the user's own EXIT trap does, in a subshell
 \builtin trap '' INT
 if [[ ${1-} == --on-exit ]]; then
 \builtin printf '@tag@\0U\0' 248>|@reports@ >&248
 ( \builtin trap - INT EXIT; \builtin . @script@ @tag@status "$__shelld"
+\builtin shopt "-${__shelld[2]}" expand_aliases
 \builtin eval -- "$2"; \builtin exit "$__shelld" )
 __shelld=$?; fi
 \builtin printf '@tag@\0Y\0%s\0' "$__shelld" 248>|@reports@ >&248

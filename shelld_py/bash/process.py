@@ -116,6 +116,7 @@ class Bash(Root):
         self._carried = Carried()
         self._previous_directory: str | None = ""
         self._stderr_moved = False
+        self._output_file: list[int] = []
         self._typed_ahead = bytearray()
         self._text = b""
         self._over: asyncio.Future[Report | Death] | None = None
@@ -379,6 +380,7 @@ class Bash(Root):
         self._disown()
         for terminal in self._terminals():
             terminal.close()
+        self._forget_output_file()
         self._channels.close()
 
     # --- starting -------------------------------------------------------------------------------------
@@ -590,12 +592,22 @@ class Bash(Root):
         """Undo what a program has done to the terminal, and to bash's descriptors of it.
 
         O_NONBLOCK belongs to the open file, which all that bash starts share with it. Copies of bash's descriptors
-        change it; where there are none to be had, it stays.
+        change it; where there are none to be had, it stays. That of its standard output, which is standard error too,
+        is kept: while bash reports, that is /dev/null.
         """
         self.terminal.restore()
-        for descriptor in self._process.copies(range(3)) if self._process else ():
-            os.set_blocking(descriptor, True)
+        if self._process:
+            self._output_file = self._output_file or self._process.copies([1])
+            for descriptor in self._output_file:
+                os.set_blocking(descriptor, True)
+            for descriptor in self._process.copies([0]):
+                os.set_blocking(descriptor, True)
+                os.close(descriptor)
+
+    def _forget_output_file(self) -> None:
+        for descriptor in self._output_file:
             os.close(descriptor)
+        self._output_file = []
 
     def _drained(self) -> bool:
         """Hand on all that was written; return whether that can be known, as nobody is left who could write."""
@@ -674,6 +686,7 @@ class Bash(Root):
         self._in_loop.clear()
         self._settled = False
         self._channels.take_back()
+        self._forget_output_file()
         self._channels.send_lines(self._driver.loop_lines)
 
     def _take_start(self, report: Report) -> None:

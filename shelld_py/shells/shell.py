@@ -52,7 +52,7 @@ _REMOVAL_PATIENCE: Final = 1.0
 
 _REMOVAL_PAUSE: Final = 0.002
 _DESCRIPTORS: Final = 32
-"""Descriptors that must be free to start a bash: it takes 12 in the daemon, and as many again for a moment."""
+"""Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
 
 _TIMER_ROUNDING: Final = 0.0005
 """uvloop's timers count milliseconds."""
