@@ -5,7 +5,7 @@ import pwd
 
 import pytest
 
-from tests.daemons import RunningDaemon, alive
+from tests.daemons import RunningDaemon, alive, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 
@@ -34,7 +34,7 @@ def test_it_can_be_killed(daemon: RunningDaemon) -> None:
     """As any other: by a deadline, with what it has left in the background."""
     shown = execute(daemon, "setsid sleep 987 & echo $!; sleep 987", "nobody", deadline=0.3)
     assert (shown["status"], shown["cause"]) == ("killed", "deadline")
-    assert not alive(int(str(shown["stdout"])))
+    wait_for(lambda: not alive(int(str(shown["stdout"]))))
 
 
 @pytest.mark.parametrize("user", ["no such user", "", "nobody:no such group", "99999999999"])
