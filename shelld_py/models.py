@@ -302,7 +302,6 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     error: str | None
-    warnings: tuple[str, ...] = ()
     stdout: str | None
     stderr: str | None
     streams: Streams
@@ -320,6 +319,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     started_at: Timestamp
     duration: float
     usage: Usage
+    warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Left out where there are none."""
 
 
 class WaitResult(RunResult, frozen=True, kw_only=True):

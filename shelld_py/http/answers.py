@@ -195,6 +195,8 @@ async def _text_body(
 async def _json_body(result: RunResult, outputs: Mapping[Stream, AsyncIterator[str]]) -> AsyncIterator[bytes]:
     separator = b"{"
     for name, value in msgspec.structs.asdict(result).items():
+        if value is msgspec.UNSET:
+            continue
         yield separator + msgspec.json.encode(name) + b":"
         separator = b","
         if name not in (Stream.STDOUT, Stream.STDERR):

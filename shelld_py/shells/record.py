@@ -113,7 +113,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             stderr_size=result.original_stderr_size,
             stdout_extents=extents.get(Stream.STDOUT),
             stderr_extents=extents.get(Stream.STDERR),
-            warnings=result.warnings,
+            warnings=result.warnings or (),
             uncounted=uncounted,
         )
 
@@ -129,7 +129,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             exit_code=self.exit_code,
             signal=self.signal,
             error=self.error,
-            warnings=self.warnings,
+            warnings=self.warnings or msgspec.UNSET,
             stdout=None,
             stderr=None,
             streams=self.streams,

@@ -456,7 +456,7 @@ class LiveRun(Run):
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,
             error=printable(ending.error) if ending and ending.error else None,
-            warnings=self.warnings,
+            warnings=self.warnings or msgspec.UNSET,
             stdout=None,
             stderr=None,
             streams=self.command.streams,

@@ -47,7 +47,7 @@ def run_text(result: RunResult, *notes: str, directory: str | None, advice: str 
 
 def ending_parts(result: RunResult) -> list[str]:
     """Return how a run ended, or that it has not; then what it was warned of."""
-    warnings = [warning.rstrip(".") for warning in result.warnings]
+    warnings = [warning.rstrip(".") for warning in result.warnings or ()]
     if result.status is RunStatus.RUNNING:
         return ["waiting for input" if result.awaiting_input else "still running", *warnings]
     if result.cause is Cause.DEADLINE and result.error:

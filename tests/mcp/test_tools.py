@@ -85,7 +85,9 @@ def test_what_a_tool_refuses_is_a_result_that_a_model_can_read(speaker: RunningD
             return text_of(result), result.meta["shelld-py/error"]
 
         text, error = await refused("bash", comand="ls")
-        expected = "bash has no argument 'comand'. Do you mean 'command'? It takes: command, restart, timeout_ms."
+        expected = (
+            "bash has no argument 'comand'. Do you mean 'command'? It takes: command, restart, timeout_ms, deadline_ms."
+        )
         assert text == f"{expected}\n[error invalid_request]"
         assert error == {"code": "invalid_request", "status": 400, "argument": "comand"}
         text, error = await refused("read", path="none.txt")
