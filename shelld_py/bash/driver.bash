@@ -88,7 +88,7 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 \builtin trap - DEBUG ERR RETURN; \builtin set +xv;
 \builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
 \builtin alias '{='; \builtin unalias '{';
-@then@; \builtin :; } >&251 2>&251 || \builtin :
+@then@; \builtin test 1; } >&251 2>&251 || \builtin test 1
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
 # So is a loop that has lost its texts.
@@ -146,7 +146,7 @@ __shelld[1]="ulimit -Sf $(\builtin ulimit -Sf); ulimit -Hf $(\builtin ulimit -Hf
 } >|@scratch@ 2>|/dev/null
 
 ### limited: behind a dump, which was made without aliases and without that limit
-\builtin printf '%s\n' "shopt -${__shelld[2]} expand_aliases" "${__shelld[1]}" >>@scratch@
+\builtin printf '\n%s' "shopt -${__shelld[2]} expand_aliases" "${__shelld[1]}" >>@scratch@
 
 ### on_exit: what the user's own EXIT trap does, in a subshell
 \builtin trap '' INT
