@@ -344,15 +344,16 @@ def _hardly_ran(stat: processes.ProcessStat) -> bool:
 
 
 async def _ended_without(number: int, stat: processes.ProcessStat) -> bool:
-    """Return whether a process has ended without having taken the signal, which pends then for ever."""
+    """Return whether a process has ended without having taken the signal: the kernel drops it then.
+
+    Of one that has a handler nobody can tell; it may well have exited because of the signal.
+    """
     for _ in range(_END_LOOKS):
         now = processes.process_stat(stat.pid)
-        if now is None:
-            return True
-        if not now.ending:
+        if now and not now.ending:
             return False
-        if not now.alive:
-            died_of_it = os.WIFSIGNALED(now.wait_status) and os.WTERMSIG(now.wait_status) == number
-            return not died_of_it and processes.pends(stat.pid, number)
+        if now is None or not now.alive:
+            status = now.wait_status if now else 0
+            return not stat.catches(number) and not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == number)
         await asyncio.sleep(_END_PAUSE)
     return True

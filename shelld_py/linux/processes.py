@@ -68,6 +68,7 @@ class ProcessStat:
     memory: int
     flags: int
     blocked: int
+    caught: int
     wait_status: int
     """How it ended, as wait(2) says it; 0 while it lives, and for the processes of others."""
 
@@ -79,6 +80,10 @@ class ProcessStat:
     def blocks(self, number: int) -> bool:
         """Whether it has blocked the signal `number`."""
         return bool(self.blocked & 1 << (number - 1))
+
+    def catches(self, number: int) -> bool:
+        """Whether it has a handler for the signal `number`."""
+        return bool(self.caught & 1 << (number - 1))
 
     @property
     def ending(self) -> bool:
@@ -113,6 +118,7 @@ def parse_stat(pid: int, line: bytes) -> ProcessStat:
         memory=int(fields[21]) * PAGE_SIZE,
         flags=int(fields[6]),
         blocked=int(fields[29]),
+        caught=int(fields[31]),
         wait_status=int(fields[49]),
     )
 
@@ -201,15 +207,6 @@ def starved_time(pid: int) -> float:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
         return int(file.read(64).split()[1]) / 1e9
     return 0.0
-
-
-def pends(pid: int, number: int) -> bool:
-    """Return whether a signal was sent to `pid` that it has not taken (ShdPnd in /proc/PID/status; of a zombie too)."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("ShdPnd:"):
-                return bool(int(line.split()[1], 16) & 1 << (number - 1))
-    return False
 
 
 def working_directory(pid: int) -> str | None:
