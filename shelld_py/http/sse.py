@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from shelld_py.models import GapEvent, OutputEvent, OutputFormat, RunResult, Stream
-from shelld_py.output.excerpt import decoder
+from shelld_py.output.excerpt import decoder, quick_to_read
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import INLINE, LINE_LIMIT, render
+from shelld_py.output.text import INLINE_DRAWN, LINE_LIMIT, render
 from shelld_py.shells.run import Run
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -73,13 +73,15 @@ class _Follower:
         self._log = log
         self._stream = stream
         self._cursor = cursor
+        self._form = form
         self._text = LiveText(form)
         self._resumed = cursor == 0
 
     async def events(self, *, ended: bool) -> bytes:
         """Return the events for the next bytes, if there are any; `ended`: there will be no more after these."""
-        size = self._text.pending + min(_EVENT_SIZE, self._log.size - self._cursor)
-        if self._resumed and size <= INLINE:
+        pending, size = self._text.pending, min(_EVENT_SIZE, self._log.size - self._cursor)
+        short = pending + size <= INLINE_DRAWN
+        if self._resumed and (short or (not pending and quick_to_read(self._log, self._cursor, size, self._form))):
             return self._events(ended=ended)
         return await asyncio.to_thread(self._events, ended=ended)
 

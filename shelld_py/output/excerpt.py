@@ -15,7 +15,17 @@ import msgspec
 from shelld_py.config import OutputSettings
 from shelld_py.models import OutputFormat, RunResult, Stream
 from shelld_py.output.log import OutputLog
-from shelld_py.output.text import INLINE, LINE_LIMIT, RawDecoder, TextRenderer, is_plain, render, size_of_colours
+from shelld_py.output.text import (
+    INLINE,
+    INLINE_DRAWN,
+    LINE_LIMIT,
+    RawDecoder,
+    TextRenderer,
+    is_plain,
+    is_quick,
+    render,
+    size_of_colours,
+)
 
 LARGE: Final = 1024 * 1024
 """Bytes beyond which all of an output is sent piece by piece."""
@@ -120,22 +130,29 @@ class SizeCounter:
 
         `measure` makes it exact. A few bytes are rendered here.
         """
-        if not self._measuring.locked() and self._behind <= INLINE:
+        if not self._measuring.locked() and self._quick:
             self._count()
         return self._size + self._unfinished + self._log.size - self._position
 
     async def measure(self) -> None:
         """Render what has come so far, and was not rendered yet: in a thread, unless it is little."""
         async with self._measuring:
-            if self._behind > INLINE:
-                await asyncio.to_thread(self._count)
-            else:
+            if self._quick:
                 self._count()
+            else:
+                await asyncio.to_thread(self._count)
 
     @property
     def _behind(self) -> int:
         """Bytes that have to be rendered to know the size, those of the unfinished line among them."""
         return self._log.size - self._position + self._renderer.pending if self._renderer else 0
+
+    @property
+    def _quick(self) -> bool:
+        """Whether what is behind may be rendered in the event loop."""
+        behind = self._behind
+        pending = self._renderer is not None and self._renderer.pending
+        return behind <= INLINE_DRAWN or (not pending and quick_to_read(self._log, self._position, behind))
 
     def _count(self) -> None:
         renderer, end = self._renderer, self._log.size
@@ -159,6 +176,13 @@ class SizeCounter:
         self._unfinished = len(renderer.unfinished()[0])
 
 
+def quick_to_read(log: OutputLog, start: int, size: int, form: OutputFormat = OutputFormat.TEXT) -> bool:
+    """Whether `size` bytes of a log, from the beginning of a line on, may be rendered in the event loop."""
+    if form is OutputFormat.RAW or size <= INLINE_DRAWN:
+        return size <= INLINE
+    return size <= INLINE and is_quick(log.read(start, size).data)
+
+
 def text_size(log: OutputLog) -> int:
     """Return the characters of the text of a log that is complete; what is not kept counts by its bytes."""
     return log.size - log.kept + sum(len(piece) for piece in pieces(log, OutputFormat.TEXT))
@@ -177,7 +201,8 @@ async def with_output(
         if end := log.size:
             mark = f"... [{{}} characters omitted; the full output: {where(result.run_id, stream)}] ..."
             arguments = (log, sizes[stream], choice, mark, end)
-            shown[stream] = excerpt(*arguments) if end <= INLINE else await asyncio.to_thread(excerpt, *arguments)
+            quick = quick_to_read(log, 0, end, choice.form)
+            shown[stream] = excerpt(*arguments) if quick else await asyncio.to_thread(excerpt, *arguments)
     stdout, stderr = shown[Stream.STDOUT], shown[Stream.STDERR]
     return msgspec.structs.replace(
         result,

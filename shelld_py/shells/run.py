@@ -29,10 +29,10 @@ from shelld_py.models import (
     Usage,
     utc_timestamp,
 )
-from shelld_py.output.excerpt import SizeCounter, text_size
+from shelld_py.output.excerpt import SizeCounter, quick_to_read, text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
-from shelld_py.output.text import INLINE, is_plain, render
+from shelld_py.output.text import is_plain, is_quick, render
 from shelld_py.shells.record import Kept, Record, fingerprint
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -148,10 +148,12 @@ class Run(ABC):
             else:
                 unfinished = Unfinished.TAKE if self.awaiting_input else Unfinished.HOLD
             seen, awaiting = log.size, self.awaiting_input
-            if min(limit, seen - start) > INLINE:
-                reading = await asyncio.to_thread(read_output, log, start, limit, form, unfinished)
-            else:
+            # Where there is more than `limit`, a line that is longer is read to its end.
+            size = min(limit, seen - start) if form is OutputFormat.RAW else seen - start
+            if quick_to_read(log, start, size, form):
                 reading = read_output(log, start, limit, form, unfinished)
+            else:
+                reading = await asyncio.to_thread(read_output, log, start, limit, form, unfinished)
             if reading.data or reading.next_cursor > start or not running:
                 return reading
             if (log.size, self.running, self.awaiting_input) != (seen, running, awaiting):
@@ -341,7 +343,7 @@ class LiveRun(Run):
         self.active_at = time.monotonic()
         size = len(self.held)
         # What takes long to render is not measured while somebody waits for the end.
-        if size > SHORT or (size > INLINE and not (self.held.isascii() and is_plain(self.held))):
+        if size > SHORT or not (is_quick(self.held) or (self.held.isascii() and is_plain(self.held))):
             self.promote()
 
     def append_stderr(self, data: memoryview) -> None:

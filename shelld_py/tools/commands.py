@@ -17,7 +17,7 @@ from shelld_py.bash.command import check_command
 from shelld_py.errors import InvalidRequest
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, StartupRequest, Stream, Streams
 from shelld_py.output.excerpt import OutputChoice, with_output
-from shelld_py.output.text import render
+from shelld_py.output.text import INLINE_DRAWN, is_quick, render
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.tools.data import (
     CloseSession,
@@ -259,6 +259,7 @@ def _progress(run: LiveRun) -> Progress:
     log = run.log(Stream.STDOUT)
     size = log.size if log else 0
     last = log.read(max(0, size - _LAST_BYTES), _LAST_BYTES).data if log else b""
+    last = last if is_quick(last) else last[-INLINE_DRAWN:]
     last_line = next((line for line in reversed(render(last).split("\n")) if line.strip()), "")
     return Progress(run_id=run.run_id, seconds=run.duration, output_size=size, last_line=last_line)
 

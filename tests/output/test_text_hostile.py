@@ -1,17 +1,25 @@
 """Rendering of what was written to do harm: never an error, no more work and memory than the bytes are worth."""
 
+import asyncio
 import sys
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import shelld_py.output.text
-from shelld_py.output.text import LINE_LIMIT, WIDTH_LIMIT, TextRenderer, render
+from shelld_py.http.sse import follow
+from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.output.excerpt import OutputChoice, SizeCounter, with_output
+from shelld_py.output.log import OutputLog
+from shelld_py.output.text import INLINE, INLINE_DRAWN, LINE_LIMIT, WIDTH_LIMIT, TextRenderer, is_quick, render
+from shelld_py.shells.record import Record
+from shelld_py.shells.run import StoredRun
 
 MEGABYTE: Final = 1_000_000
 
@@ -68,6 +76,22 @@ WORST: Final = {
     "nothing but text": b"x",
 }
 
+DEAR: Final = {
+    "carriage returns and line feeds": 32,
+    "control strings over lines": 8,
+    "control strings that are closed": 8,
+    "movements": 8,
+    "movements and text": 8,
+    "movements and erasures": 8,
+    "movements in many lines": 32,
+    "erasures of a long line": 4,
+    "erasures near and far": 4,
+    "text and erasures": 8,
+    "text in scattered columns": 8,
+    "text in falling columns": 8,
+}
+"""Where a byte takes many times what it takes in others, a line is rendered as all before it: less will do."""
+
 
 def worst(name: str, size: int) -> bytes:
     """Return `size` bytes of one of the worst inputs."""
@@ -75,58 +99,63 @@ def worst(name: str, size: int) -> bytes:
     return (unit * (size // len(unit) + 1))[:size]
 
 
-def fed(data: bytes, size: int) -> tuple[int, int]:
-    """Feed `data` in pieces of `size`; return the characters of the text, and of its longest piece."""
+def fed(data: bytes, size: int, after: Callable[[int], None] = lambda _: None) -> tuple[int, int]:
+    """Feed `data` in pieces of `size`; return the characters of the text, and of its longest piece.
+
+    `after` is told how many bytes were fed, after each piece.
+    """
     renderer = TextRenderer()
     total = longest = 0
     for start in range(0, len(data), size):
         text = renderer.feed(data[start : start + size])
         total, longest = total + len(text), max(longest, len(text))
         assert renderer.pending <= LINE_LIMIT
+        after(start + size)
     return total + len(renderer.finish()), longest
 
 
-def steps_of(action: Callable[[], object]) -> int:
-    """Return how many lines of the renderer's source are executed, each turn of a loop for itself."""
-    steps = 0
+class Work:
+    """Counts what the renderer does in this thread: the lines of source executed, or the bytes its functions get."""
 
-    def count(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal steps
-        if frame.f_code.co_filename != shelld_py.output.text.__file__:
-            return None
-        steps += 1
-        return count
+    def __init__(self, *, lines: bool) -> None:
+        self._lines = lines
+        self.done = 0
 
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        action()
-    finally:
-        sys.settrace(before)
-    return steps
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._count)
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
 
-def bytes_looked_at(data: bytes) -> int:
-    """Return how many bytes and characters the renderer's functions are given, all together, while `data` is fed."""
-    looked_at = 0
-
-    def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal looked_at
+    def _count(self, frame: FrameType, _event: str, _argument: object) -> Any:
         code = frame.f_code
-        if event == "call" and code.co_filename == shelld_py.output.text.__file__:
-            arguments = map(frame.f_locals.get, code.co_varnames[: code.co_argcount])
-            looked_at += sum(len(argument) for argument in arguments if isinstance(argument, bytes | bytearray | str))
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        fed(data, 4096)
-    finally:
-        sys.settrace(before)
-    return looked_at
+        if code.co_filename != shelld_py.output.text.__file__:
+            return None
+        if self._lines:
+            self.done += 1
+            return self._count
+        arguments = map(frame.f_locals.get, code.co_varnames[: code.co_argcount])
+        self.done += sum(len(argument) for argument in arguments if isinstance(argument, bytes | bytearray | str))
+        return None
 
 
-@settings(max_examples=300, deadline=None)
+def work_for(data: bytes, part: int, size: int, *, lines: bool) -> tuple[int, int]:
+    """Return what was done when `part` bytes had been fed in pieces of `size`, and in the end."""
+    at_part = 0
+    with Work(lines=lines) as work:
+
+        def note(position: int) -> None:
+            nonlocal at_part
+            if position <= part:
+                at_part = work.done
+
+        fed(data, size, note)
+    return at_part, work.done
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | ESCAPES, st.lists(st.integers(1, 400), min_size=1, max_size=8))
 @example(b"\x1b[" + b"1" * 5000 + b"C", [4096])
 @example(b"a\n\x1bPabc" + b"\n" + b"def\x1b\\ghi\n", [10, 1, 4])
@@ -148,7 +177,7 @@ def test_any_bytes_in_any_cut_give_the_same_text(data: bytes, sizes: list[int]) 
     assert len(whole) <= len(data) + WIDTH_LIMIT * (data.count(b"\n") + 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ESCAPES)
 def test_a_line_that_is_drawn_over_is_as_a_grid_shows_it(data: bytes) -> None:
     """Drawn backwards, a line is what it is when each cell is written at once, one after the other."""
@@ -199,29 +228,29 @@ def render_grid(data: bytes) -> list[tuple[bytes, str]]:
 
 @pytest.mark.parametrize("name", WORST)
 def test_bytes_are_looked_at_a_few_times_each(name: str) -> None:
-    """A megabyte takes four times what a quarter takes, and no byte is looked at more than so often."""
-    once = bytes_looked_at(worst(name, MEGABYTE // 4))
-    four_times = bytes_looked_at(worst(name, MEGABYTE))
-    assert four_times <= 4.4 * once + 64 * LINE_LIMIT  # what is left at the end counts more in the shorter one
-    assert four_times <= 32 * MEGABYTE
+    """Four megabytes take four times what one takes, and no byte is looked at more than so often."""
+    size = 4 * MEGABYTE // DEAR.get(name, 1)
+    part, whole = work_for(worst(name, size), size // 4, 4096, lines=False)
+    assert whole <= 4.4 * part + 64 * LINE_LIMIT  # what is left at the end counts more in the shorter one
+    assert whole <= 32 * size
 
 
 @pytest.mark.parametrize("name", WORST)
 def test_work_grows_with_the_bytes_alone(name: str) -> None:
-    """Three times the bytes take three times the steps, and no byte takes more than a few.
+    """Twice the bytes take twice the steps, and no byte takes more than a few.
 
-    The renderer remembers one line, so sizes of two lines that are as long as can be, and of six, tell all.
+    The renderer remembers one line, so sizes of some lines that are as long as can be tell all.
     """
-    once = steps_of(lambda: fed(worst(name, 2 * LINE_LIMIT), 4096))
-    three_times = steps_of(lambda: fed(worst(name, 6 * LINE_LIMIT), 4096))
-    assert three_times <= 3.5 * once + 1000
-    assert three_times <= 12 * 6 * LINE_LIMIT
+    size = 4 * LINE_LIMIT
+    part, whole = work_for(worst(name, size), size // 2, 4096, lines=True)
+    assert whole <= 4.5 * part + 1000  # of two lines that are as long as can be, one is rendered with the next byte
+    assert whole <= 12 * size
 
 
 @pytest.mark.parametrize("name", WORST)
 def test_memory_is_that_of_a_line(name: str) -> None:
     """Whatever is fed, what is kept and what is given at once stay in bounds."""
-    data = worst(name, 2 * LINE_LIMIT)
+    data = worst(name, LINE_LIMIT if name in DEAR else 2 * LINE_LIMIT)
     tracemalloc.start()
     _, longest = fed(data, 4096)
     _, peak = tracemalloc.get_traced_memory()
@@ -233,8 +262,52 @@ def test_memory_is_that_of_a_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["text and backspace", "control strings over lines", "nothing but text", "ESC"])
 def test_single_bytes_are_not_looked_at_again_and_again(name: str) -> None:
     """Fed byte by byte, a line takes a bounded number of steps for each of them."""
-    once = steps_of(lambda: fed(worst(name, LINE_LIMIT // 4), 1))
-    assert steps_of(lambda: fed(worst(name, LINE_LIMIT), 1)) <= 4.5 * once
+    part, whole = work_for(worst(name, LINE_LIMIT // 4), LINE_LIMIT // 16, 1, lines=True)
+    assert whole <= 4.5 * part
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_event_loop_renders_no_more_than_a_little(name: str) -> None:
+    """What is quick takes the steps of a few hundred of the worst bytes, or a handful however long it is."""
+    with Work(lines=True) as work:
+        for size in (INLINE_DRAWN, INLINE):
+            before, data = work.done, worst(name, size)
+            if is_quick(data):
+                render(data)
+                assert work.done - before <= (12 * INLINE_DRAWN if size == INLINE_DRAWN else 100)
+    assert not is_quick(worst("nothing but text", INLINE + 1))
+
+
+@pytest.mark.parametrize("name", ["movements in many lines", "text and erasures", "text in scattered columns"])
+def test_who_reads_what_is_drawn_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
+    """Counting, showing, reading by cursor and following some kilobytes of the worst is done beside the loop."""
+    data = worst(name, INLINE)
+    log = OutputLog(f"{tmp_path}/log", 1 << 20).create()
+    counter = SizeCounter(log)
+    counter.note(memoryview(data))
+    log.append(data)
+    record = Record("r1", "main", 0, RunStatus.COMPLETED, in_directory=True, command="ls", duration=0, cursor=len(data))
+    run = StoredRun(record, lambda stream: log if stream is Stream.STDOUT else None)
+    choice = OutputChoice(OutputFormat.TEXT, 0, 0, 0)
+
+    async def read_all() -> tuple[int, str | None, str | bytes, bytes]:
+        await counter.measure()
+        shown = await with_output(run.result(), {Stream.STDOUT: log}, choice, lambda *_: "")
+        reading = await run.read(Stream.STDOUT, 0)
+
+        async def result() -> RunResult:
+            return run.result()
+
+        followed = [event async for event in follow(run, [(Stream.STDOUT, log, 0)], OutputFormat.TEXT, None, result)]
+        return counter.size, shown.stdout, reading.data, followed[0]
+
+    with Work(lines=True) as work:
+        size, shown, read, followed = asyncio.run(read_all())
+    log.close()
+    assert work.done <= 200
+    assert shown == read == render(data)
+    assert size == len(render(data))
+    assert followed.startswith(b"event: output")
 
 
 def test_a_movement_that_no_terminal_could_make() -> None:
