@@ -38,6 +38,7 @@ from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.limits import KernelLimits
 from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.screens import Screens
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.states import MESSAGES, Event
 from shelld_py.shells.store import RunStore
@@ -69,6 +70,7 @@ class Computer:
         self.reaper = Reaper()
         self.files: FileService
         self.store = RunStore(surroundings.data_directory, settings.output, logger)
+        self.screens = Screens()
         self._hooks = Hooks(
             settings.hooks,
             environment=surroundings.environment,
@@ -255,6 +257,7 @@ class Computer:
             await self._end_shells(reason)
             self.shells.renew()
             self.store.clear()
+            self.screens.clear()
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:
@@ -268,6 +271,7 @@ class Computer:
         if self._cleaning:
             self._cleaning.cancel()
         await self.files.aclose()
+        self.screens.clear()
         self.store.close()
         self.kernel_limits.release()
         self._kill_counter.close()

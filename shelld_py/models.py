@@ -448,6 +448,32 @@ class RunReference(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
 
 
+class ScreenCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the cursor is, counted from 0."""
+
+    row: int
+    col: int
+    visible: bool
+
+
+class Screen(msgspec.Struct, frozen=True, kw_only=True):
+    """What the terminal of a run shows. `lines` are all rows, without trailing blanks.
+
+    `alternate` says that the alternate screen is on, `at` how many bytes of the log it shows.
+    """
+
+    run_id: str
+    rows: int
+    cols: int
+    lines: tuple[str, ...]
+    cursor: ScreenCursor
+    title: str
+    alternate: bool
+    at: int
+    status: RunStatus
+    awaiting_input: bool
+
+
 class OutputPart(msgspec.Struct, frozen=True, kw_only=True):
     """Output from a cursor on. `dropped` counts the bytes before it that were not kept.
 

@@ -101,7 +101,8 @@ class Bash(Root):
         self.stderr_terminal: Terminal | None = None
         self._idle_sink = idle_sink
         self._restore = restore
-        self._size = (24, 80)
+        self.size = (24, 80)
+        """Rows and columns of its terminal."""
         self._channels = Channels()
         self._tag = f"tag{secrets.token_hex(8)}"
         self._protocol = Protocol(self._tag, restores=restore)
@@ -350,7 +351,7 @@ class Bash(Root):
         """Set the window size of the terminals."""
         for terminal in self._terminals():
             terminal.resize(rows, cols)
-        self._size = rows, cols
+        self.size = rows, cols
 
     def check(self) -> None:
         """Look whether bash hangs rather than works. Call it while a command has been silent for a while."""
@@ -406,7 +407,7 @@ class Bash(Root):
         )
         process = self._own(pid)
         self.directory = directory
-        self._size = size
+        self.size = size
         self.terminal = terminal = Terminal(master, self._idle_sink, on_hangup=self._hung_up)
         shell = os.readlink(f"/proc/{self.pid}/exe")
         paths = channels.paths(terminal=terminal.slave_path, shell=shell)
@@ -580,7 +581,7 @@ class Bash(Root):
         A redirection of the user's own (`exec 2>file`) is left alone, and stays.
         """
         if apart and not self.stderr_terminal:
-            self.stderr_terminal = Terminal.open(self._idle_sink, *self._size)
+            self.stderr_terminal = Terminal.open(self._idle_sink, *self.size)
         if not self.stderr_terminal or apart == self._stderr_moved:
             return []
         self._stderr_moved = apart

@@ -185,6 +185,11 @@ class Program(Root):
             return True
         return False
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """What a program takes a terminal to have where there is none."""
+        return 24, 80
+
     def resize(self, rows: int, cols: int) -> None:
         """There is no terminal."""
 

@@ -24,6 +24,7 @@ from shelld_py.models import (
     OutputPart,
     RunResult,
     RunStatus,
+    Screen,
     SessionStatus,
     ShellDocument,
     ShellState,
@@ -325,6 +326,26 @@ def output(
     Where nothing is there yet, it waits up to `wait` for output or the end. Raises `RunNotFound`.
     """
     return output_call(f"{base}/output", cursor=cursor, stream=stream, limit=limit, format=format, wait=wait)
+
+
+def screen(base: str, *, wait: Duration | None = None, at: int | None = None) -> Call[Screen]:
+    """Return what the terminal of the current or last run shows, as a person would see it.
+
+    With `wait`, wait so long for output after `at` (of a screen before), and then for a moment without. Raises
+    `RunNotFound`.
+    """
+    return Call(
+        method="GET",
+        path=f"{base}/screen",
+        parse=decoded(Screen),
+        params=parameters(wait=wait, at=at),
+        wait=0.0 if wait is None else seconds(wait),
+    )
+
+
+def screen_of_run(base: str, run_id: str, *, wait: Duration | None = None, at: int | None = None) -> Call[Screen]:
+    """Return what the terminal of a run shows, or showed at its end."""
+    return screen(f"{base}/{segment(run_id)}", wait=wait, at=at)
 
 
 def output_call(path: str, *, wait: Duration | None, **fields: object) -> Call[OutputPart]:

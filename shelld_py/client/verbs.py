@@ -146,6 +146,7 @@ class ShellVerbs:
     status = verb(requests.status)
     state = verb(requests.state)
     output = verb(requests.output)
+    screen = verb(requests.screen)
     stdin = cast("TypingVerb", verb(requests.stdin))
     resize = verb(requests.resize)
 
@@ -182,6 +183,7 @@ class RunsVerbs:
     list = verb(requests.list_runs)
     get = verb(requests.get_run)
     output = verb(requests.read_run)
+    screen = verb(requests.screen_of_run)
     wait = verb(requests.wait_for_run)
     follow = event_verb(events.follow_known)
     stdin = cast("TypingIntoRunVerb", verb(requests.type_into_run))

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
-from shelld_py.http import about, files, runs, shells, tools
+from shelld_py.http import about, files, runs, screen, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -49,7 +49,7 @@ _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
-    *shells.ENDPOINTS, *runs.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *about.ENDPOINTS,
+    *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *about.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)

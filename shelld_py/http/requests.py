@@ -7,7 +7,7 @@ in words: `validation.py`.
 import asyncio
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar, get_args, get_origin
@@ -145,14 +145,26 @@ def requested_form(scope: Scope, default: Form) -> Form:
     return default if accept == b"*/*" else _USUAL.get(accept) or _preferred(accept, default)
 
 
+def prefers(scope: Scope, media_type: str) -> bool:
+    """Return whether `Accept` prefers a media type that a single endpoint has to those that all may have."""
+    accept = header(scope, b"accept") or b""
+    return media_type.encode() in accept.lower() and _best(accept, {*_MEDIA_TYPES, media_type}) == media_type
+
+
 def _preferred(accept: bytes, default: Form) -> Form:
-    best, preferred = 0.0, default
+    best = _best(accept, _MEDIA_TYPES)
+    return _MEDIA_TYPES[best] if best else default
+
+
+def _best(accept: bytes, known: Container[str]) -> str | None:
+    """Return the first of the media types that have the highest weight, among those that are known."""
+    best, preferred = 0.0, None
     for part in accept.decode("latin-1").lower().split(","):
         media_type, *parameters = (item.strip() for item in part.split(";"))
         quality = next((match for item in parameters if (match := _QUALITY.fullmatch(item))), None)
         weight = float(quality[1]) if quality else 1.0
-        if media_type in _MEDIA_TYPES and weight > best:
-            best, preferred = weight, _MEDIA_TYPES[media_type]
+        if media_type in known and weight > best:
+            best, preferred = weight, media_type
     return preferred
 
 

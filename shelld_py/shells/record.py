@@ -1,7 +1,7 @@
 """What is kept of a run that has ended: its result without output, in few bytes, and what is needed to read its logs.
 
 In a directory of its own a run has it as `snapshot.json`, for people and other programs: the members of the result,
-and up to four more. In the journal it is an array, a quarter of that. Knows nothing of files.
+and up to five more. In the journal it is an array, a quarter of that. Knows nothing of files.
 """
 
 import hashlib
@@ -28,6 +28,13 @@ from shelld_py.shells.journal import Place
 
 _MILLI: Final = 1000
 _MICRO: Final = 1_000_000
+
+
+DEFAULT_SIZE: Final = (24, 80)
+"""Rows and columns of a terminal where nothing is said of them."""
+
+Sizes = tuple[tuple[int, int, int], ...]
+"""The (offset of a log, rows, columns) of a terminal, in order."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -70,6 +77,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     warnings: tuple[str, ...] = ()
     uncounted: bool = False
     """Whether the sizes of the texts are still to be counted: they are those of the bytes."""
+    sizes: Sizes = ()
+    """Of the terminal, from which offset of the log on; none where it had 24 rows and 80 columns throughout."""
 
     @classmethod
     def of(
@@ -79,6 +88,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         extents: Mapping[Stream, Extents] | None = None,
         *,
         uncounted: bool = False,
+        sizes: Sizes = (),
     ) -> Self:
         """Return what is to be kept of a run in a directory. Raises `ValueError` where the time of its start is none.
 
@@ -115,6 +125,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             stderr_extents=extents.get(Stream.STDERR),
             warnings=result.warnings or (),
             uncounted=uncounted,
+            sizes=sizes,
         )
 
     def result(self) -> RunResult:
@@ -181,6 +192,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             own["stderr_extents"] = self.stderr_extents
         if self.uncounted:
             own["uncounted"] = True
+        if self.sizes:
+            own["sizes"] = self.sizes
         return msgspec.json.encode(self.result())[:-1] + b"," + msgspec.json.encode(own)[1:]
 
     @classmethod
@@ -192,7 +205,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             for stream, kept in ((Stream.STDOUT, snapshot.stdout_extents), (Stream.STDERR, snapshot.stderr_extents))
             if kept is not None
         }
-        return cls.of(snapshot, snapshot.fingerprint, extents, uncounted=snapshot.uncounted)
+        return cls.of(snapshot, snapshot.fingerprint, extents, uncounted=snapshot.uncounted, sizes=snapshot.sizes)
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True):
@@ -231,6 +244,7 @@ class _Snapshot(RunResult, frozen=True, kw_only=True):
     stdout_extents: Extents | None = None
     stderr_extents: Extents | None = None
     uncounted: bool = False
+    sizes: Sizes = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -33,7 +33,7 @@ from shelld_py.output.excerpt import SizeCounter, quick_to_read, text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
-from shelld_py.shells.record import Kept, Record, fingerprint
+from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, fingerprint
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a log that a read by cursor gives unless it asks for less or more."""
@@ -41,6 +41,10 @@ DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 _MEBIBYTE: Final = 1024 * 1024
 SHORT: Final = 16 * 1024
 """Bytes of output that are held in memory, and lie in the journal at the most; more has a directory."""
+
+
+_MOST_SIZES: Final = 1000
+"""Sizes of a terminal that are remembered of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,11 @@ class Run(ABC):
     @abstractmethod
     def logs(self) -> Mapping[Stream, OutputLog]:
         """The logs of its output; standard error has one only where it goes apart."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Sizes:
+        """The sizes that its terminal had; none where it had 24 rows and 80 columns throughout."""
 
     def log(self, stream: Stream) -> OutputLog | None:
         """Return the log of `stream`, if it has one of its own."""
@@ -209,6 +218,11 @@ class StoredRun(Run):
         """Those of its logs that are still there."""
         return {stream: log for stream in Stream if (log := self._log_of(stream))}
 
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes that its terminal had."""
+        return self._record.sizes
+
     async def changed(self, deadline: float | None = None) -> bool:
         """Return at `deadline`."""
         if deadline is None:
@@ -233,6 +247,7 @@ class LiveRun(Run):
         """What a client has asked for, to be told from other requests: where, and which command; None if none has."""
         self.saved = False
         """Whether its snapshot lies on the disk as it was last written."""
+        self._sizes: Sizes = ()
         self.kept: Kept | None = None
         """What is left of it when it is let go of, where that is known before."""
         self.hurried = False
@@ -333,6 +348,19 @@ class LiveRun(Run):
         if not self._logs:
             self._logs = {Stream.STDOUT: OutputLog.of(self.held)}
         return self._logs
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes that its terminal had."""
+        return self._sizes
+
+    def resized(self, rows: int, cols: int) -> None:
+        """Note that its terminal has this size for what is written from now on."""
+        if not self._sizes and (rows, cols) == DEFAULT_SIZE:
+            return
+        at = self.logs[Stream.STDOUT].size if self._logs else len(self.held)
+        earlier = self._sizes or (((0, *DEFAULT_SIZE),) if at else ())
+        self._sizes = (*(size for size in earlier[-_MOST_SIZES:] if size[0] < at), (at, rows, cols))
 
     def append(self, data: memoryview) -> None:
         """Take what the command wrote to its terminal."""
@@ -436,6 +464,7 @@ class LiveRun(Run):
             fingerprint=b"" if self.request == told and command.text.isascii() else bytes.fromhex(self.identity),
             error=ending.error,
             description=command.description,
+            sizes=self._sizes,
         )
         return record
 

@@ -44,6 +44,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling
+from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Ending, LiveRun, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 
@@ -160,6 +161,8 @@ class Shell:
             check_encodable("stdin", command.stdin)
         run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
         run.working_directory = bash.directory
+        if bash.size != DEFAULT_SIZE:
+            run.resized(*bash.size)
         try:
             execution = Execution(
                 run,
@@ -227,6 +230,8 @@ class Shell:
         self.check(Event.RESIZE)
         if self._bash:
             self._bash.resize(rows, cols)
+        if self.run:
+            self.run.resized(rows, cols)
 
     def echo(self) -> contextlib.AbstractContextManager[None]:
         """Have what is typed appear in the output for a while (see `Terminal.echo`)."""

@@ -404,4 +404,6 @@ class RunStore:
 
 def _record_of(run: LiveRun) -> Record:
     extents = {stream: log.extents for stream, log in run.logs.items() if not log.whole}
-    return Record.of(run.result(), run.identity, extents, uncounted=run.ending is not None and not run.counted)
+    return Record.of(
+        run.result(), run.identity, extents, uncounted=run.ending is not None and not run.counted, sizes=run.sizes
+    )

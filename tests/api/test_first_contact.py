@@ -164,7 +164,7 @@ def test_a_path_that_is_switched_off_names_the_setting(ready_daemon: RunningDaem
         ({"command": "ls", "max_output": 1.5}, "max_output must be a whole number of at least 0, not 1.5."),
         ({"command": "ls", "environment": {"A": 1}}, "environment must be an object of strings."),
         ({"command": "ls", "environment": []}, "environment must be an object of strings, not a list."),
-        ({"command": "ls", "streams": "both"}, "streams must be one of merged, separate, not 'both'."),
+        ({"command": "ls", "streams": "both"}, "streams must be one of merged, separate, pipes, not 'both'."),
         ({"command": "ls", "run_id": "a/b"}, "run_id must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', "),
         ({"timeout": 5}, "The field command is missing: it must be a string."),
         ({"command": "ls", "x" * 5000: 1}, "There is no field 'xxx"),

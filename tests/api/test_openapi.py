@@ -173,6 +173,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "POST", "/stdin", {"headers": form, "content": b"x"}, 409
         yield "POST", "/run", {"headers": form, "content": b"echo out; (exit 3)"}, 200
         yield "GET", "/output", {"headers": form}, 200
+        yield "GET", "/screen?wait=0", {"headers": form}, 200
+        yield "GET", "/screen", {"headers": {"Accept": "image/svg+xml"}}, 200
         yield "POST", "/run", {"headers": form, "content": b" "}, 400
         yield "POST", "/kill", {"headers": form}, 200
         yield "POST", "/kill?signal=NONE", {"headers": form}, 400
@@ -201,6 +203,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "GET", "/runs/described/wait?timeout=20s&max_output=1", {}, 200
     yield "GET", "/runs/described", {}, 200
     yield "GET", "/runs/unknown", {}, 404
+    yield "GET", "/runs/described/screen", {}, 200
     yield "GET", "/runs?limit=2&status=completed", {}, 200
     yield "GET", "/runs?limit=none", {}, 400
     for form in ({}, TEXT, EVENTS):
@@ -230,6 +233,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "POST", f"{below}/run", {"headers": form, "content": b"echo out"}, 200
         yield "GET", f"{below}/status", {"headers": form}, 200
         yield "GET", f"{below}/output", {"headers": form}, 200
+        yield "GET", f"{below}/screen", {"headers": form}, 200
         yield "POST", f"{below}/resize", {"headers": form, "json": {"rows": 40, "cols": 100}}, 200
         yield "POST", f"{below}/kill", {"headers": form}, 200
         yield "POST", f"{below}/recycle", {"headers": form}, 200

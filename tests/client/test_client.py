@@ -252,3 +252,11 @@ def test_bytes_of_files(client: Any) -> None:
 
 def _texts(events: Any, stream: Stream) -> str:
     return "".join(event.text for event in events if isinstance(event, Output) and event.stream is stream)
+
+
+def test_screen(client: Any) -> None:
+    """The screen of a shell, and of a run."""
+    result = client.run("printf 'a\\nb'")
+    screen = client.screen(wait="1s")
+    assert (screen.lines[:3], screen.cursor.row, screen.at) == (("a", "b", ""), 1, 3)
+    assert client.runs.screen(result.run_id) == screen
