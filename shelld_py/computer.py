@@ -17,6 +17,7 @@ import msgspec
 from shelld_py.audit import Audit
 from shelld_py.config import Settings
 from shelld_py.errors import InvalidRequest, ShellAlreadyStarted
+from shelld_py.events import Events
 from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.linux import oom
@@ -114,7 +115,10 @@ class Computer:
             reaper=self.reaper,
             logger=logger,
         )
+        self.on_run_started = self._context.on_run_started
+        self.on_run_awaiting_input = self._context.on_run_awaiting_input
         self.on_run_ended = self._context.on_run_ended
+        self.on_state = self._context.on_state
         self._started = time.monotonic()
         self.shells = Shells(
             partial(Shell, context=self._context),
@@ -122,6 +126,7 @@ class Computer:
             idle=settings.timeout.session_idle,
             lifetime=settings.timeout.session_lifetime,
         )
+        self.events = Events(self)
         self._shell_version: str | None = None
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -258,6 +263,7 @@ class Computer:
             self.shells.renew()
             self.store.clear()
             self.screens.clear()
+            self.events.forget()
             await self.files.reset()
             await self._hooks.run(HookName.RECYCLE)
         finally:

@@ -8,7 +8,7 @@ import shelld_py
 
 PACKAGE = Path(shelld_py.__file__).parent
 ORDER = ("foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "http", "daemon")
-COMPUTER = {"computer", "hooks", "idle", "metadata"}
+COMPUTER = {"computer", "events", "hooks", "idle", "metadata"}
 DAEMON = {"daemon", "cli", "library", "__init__", "__main__"}
 APART = {"files": {"output", "bash", "shells"}, "client": set(ORDER) - {"foundation", "files"}}
 

@@ -94,15 +94,18 @@ class FileService:
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
         self._searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)
+        self.on_change: list[Callable[[ChangeResult | ArchiveResult, str], None]] = []
+        """Called with each change, and by whom it was made."""
 
     @property
     def allowed_directories(self) -> tuple[str, ...]:
         """The real paths of the allowed directories."""
         return self._directories.roots
 
-    async def perform(self, request: FileRequest[Result]) -> Result:
+    async def perform(self, request: FileRequest[Result], *, by: str = "files") -> Result:
         """Do what `request` asks for and return what it is to give: of a `ReadRequest` a `ReadResult`.
 
+        `by` is told to whoever wants to know of changes.
         Raises what the operation's entry in `operations.py` says.
         """
         operation = OPERATIONS[type(request)]
@@ -122,6 +125,8 @@ class FileService:
                 )
                 async with self._holding(await located) as location:
                     result = await self._on_disk(location.path, functools.partial(work, location, wanted))
+        if isinstance(result, ChangeResult):
+            self._changed(result, by)
         return cast("Result", result)
 
     async def read_raw(self, path: str, byte_range: ByteRange | None = None) -> RawFile:
@@ -164,7 +169,9 @@ class FileService:
                 async with self._locks.hold(location.path):
                     wanted: ChangeRequest[ChangeResult] = preconditions or ChangeRequest()
                     work = functools.partial(self._rooms.changes.write, location, new, wanted)
-                    return await self._on_disk(location.path, work)
+                    result = await self._on_disk(location.path, work)
+        self._changed(result, "files")
+        return result
 
     async def read_archive(
         self, path: str, form: ArchiveFormat, *, exclude: Sequence[str] = (), ignored: bool = True
@@ -203,9 +210,11 @@ class FileService:
                         wanted = await self._on_disk(path, functools.partial(unpacker.feed, data), unpacker.stop)
                     elif (passed_over := passed_over + len(data)) > _PASSED_OVER:
                         break
-                return await self._on_disk(path, unpacker.finish, unpacker.stop)
+                result = await self._on_disk(path, unpacker.finish, unpacker.stop)
             finally:
                 destination.close()
+        self._changed(result, "files")
+        return result
 
     async def keep_clean(self) -> None:
         """Forget undo steps that are too old, every `cleanup_interval` seconds, until cancelled."""
@@ -226,6 +235,10 @@ class FileService:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _changed(self, change: ChangeResult | ArchiveResult, by: str) -> None:
+        for tell in self.on_change:
+            tell(change, by)
 
     async def _move(self, request: MoveRequest) -> MoveResult:
         with await self._locate(request.source_path, follow_last=False) as source:

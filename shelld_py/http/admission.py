@@ -43,13 +43,15 @@ _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 class Admitted:
     """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
 
-    __slots__ = ("_limit", "_receive", "_received", "_whole", "ended", "task", "waits_for_body")
+    __slots__ = ("_limit", "_receive", "_received", "_whole", "active", "ended", "task", "waits_for_body")
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, *, active: bool) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
         self.ended: str | None = None
+        self.active = active
+        """Whether it counts for the idle timer."""
         self.waits_for_body = False
         self._receive = receive
         self._limit = limit
@@ -82,17 +84,19 @@ class Admission:
         exists: Callable[[Scope], bool],
         continues: Callable[[Scope], bool],
         unlimited: frozenset[tuple[str, str]] = frozenset(),
+        passive: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         """`exists` tells whether there is an endpoint for a request: one without does not lock.
 
         `continues` tells whether a request without a key goes on with what one with the key has begun. For the methods
-        and paths in `unlimited`, `server.max_body` does not hold.
+        and paths in `unlimited`, `server.max_body` does not hold; those in `passive` are no activity.
         """
         self._keys = keys
         self._idle = idle
         self.check_site = Sites(settings).check
         self._limit = settings.max_body
         self._unlimited = unlimited
+        self._passive = passive
         self._capacity = capacity
         self._exists = exists
         self._continues = continues
@@ -118,11 +122,14 @@ class Admission:
             raise Overloaded("Too many connections are open, or too few descriptors are left; try again later.")
         if self._closed:
             raise ShuttingDown(self._closed)
-        self._idle.begin()
+        endpoint = (scope.get("method"), scope["path"])
+        active = endpoint not in self._passive
+        if active:
+            self._idle.begin()
         if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
-        limit = sys.maxsize if (scope.get("method"), scope["path"]) in self._unlimited else self._limit
-        admitted = Admitted(receive, limit)
+        limit = sys.maxsize if endpoint in self._unlimited else self._limit
+        admitted = Admitted(receive, limit, active=active)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
@@ -133,7 +140,8 @@ class Admission:
     def release(self, admitted: Admitted) -> None:
         """A request that was let in is over."""
         self._admitted.discard(admitted)
-        self._idle.end()
+        if admitted.active:
+            self._idle.end()
 
     def begin(self) -> None:
         """Count something that a client has asked for, for the idle timer. Raises `ShuttingDown`."""

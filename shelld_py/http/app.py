@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
-from shelld_py.http import about, files, runs, screen, shells, tools
+from shelld_py.http import about, events, files, runs, screen, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -49,7 +49,8 @@ _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
-    *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *about.ENDPOINTS,
+    *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *events.ENDPOINTS,
+    *about.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)
@@ -154,6 +155,7 @@ class Application:
             exists=self._exists,
             continues=self._continues,
             unlimited=frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited),
+            passive=frozenset((item.method, item.path) for item in ENDPOINTS if item.passive),
         )
         services = Services(
             computer, self._repeats, idle, self._recycle, shut_down, self.admission.check_open, ENDPOINTS
@@ -289,6 +291,7 @@ class Application:
 
     async def _end_requests(self) -> None:
         """End all that was asked for with the present key."""
+        self._computer.events.end_readers()
         await self.admission.end_requests()
         if self._socket_events:
             await self._socket_events.end_work()

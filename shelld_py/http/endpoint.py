@@ -78,7 +78,10 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """What a success carries: for each media type, the type that msgspec makes a schema from."""
+    """What a success carries: for each media type, the type that msgspec makes a schema from.
+
+    For events that are not those of an output, it is a mapping from their names to the types of their data.
+    """
 
     meaning: str
     content: Mapping[str, Any]
@@ -156,6 +159,8 @@ class Endpoint:
     """What of the model is its text form, where it has one."""
     public: bool = False
     """Whether it needs no key."""
+    passive: bool = False
+    """Whether it is no activity, however long it lasts."""
 
     async def __call__(self, services: Services, request: HttpRequest) -> Response:
         """Serve a request. Raises what it can be refused with."""

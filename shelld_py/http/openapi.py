@@ -208,9 +208,11 @@ class _Writer:
             return {"description": "The very bytes."}
         if media_type != EVENTS:
             return self._schema(kind)
-        events = {"output": OutputEvent, "gap": GapEvent, "result": RunResult}
+        own = isinstance(kind, Mapping)
+        events = kind if own else {"output": OutputEvent, "gap": GapEvent, "result": RunResult}
+        ids = "Ids only grow." if own else "The id of `output` and `gap` is a cursor."
         return {
-            "description": "Each of the server-sent events. The id of `output` and `gap` is a cursor.",
+            "description": f"Each of the server-sent events. {ids}",
             "oneOf": [_event(name, self._schema(event)) for name, event in events.items()],
         }
 
@@ -330,7 +332,9 @@ def _types(endpoint: Endpoint) -> Iterable[Any]:
     headers = [*endpoint.headers, _POST_HEADER]
     for answer in endpoint.answers.values():
         headers += answer.headers
-        yield from (kind for media_type, kind in answer.content.items() if media_type != BYTES)
+        for media_type, kind in answer.content.items():
+            if media_type != BYTES:
+                yield from kind.values() if isinstance(kind, Mapping) else (kind,)
     yield from (header.type for header in headers)
 
 

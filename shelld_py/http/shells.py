@@ -282,11 +282,11 @@ async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
 
 async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
     computer = call.computer
-    return [_session_status(call, shell) for shell in [computer.main, *computer.shells.sessions]]
+    return [session_status(call, shell) for shell in [computer.main, *computer.shells.sessions]]
 
 
 async def _get_session(call: Call[None, None]) -> SessionStatus:
-    return _session_status(call, call.shell)
+    return session_status(call, call.shell)
 
 
 async def _close_session(call: Call[None, None]) -> SessionReference:
@@ -295,7 +295,8 @@ async def _close_session(call: Call[None, None]) -> SessionReference:
     return SessionReference(session_id=session_id)
 
 
-def _session_status(call: Call[Any, None], shell: Shell) -> SessionStatus:
+def session_status(call: Call[Any, Any], shell: Shell) -> SessionStatus:
+    """Return the status of a shell as listings have it."""
     expires_at = call.computer.shells.expires_at(shell.session_id)
     return SessionStatus(
         **_status_members(call, shell),
@@ -304,7 +305,7 @@ def _session_status(call: Call[Any, None], shell: Shell) -> SessionStatus:
     )
 
 
-def _status_members(call: Call[Any, None], shell: Shell) -> dict[str, Any]:
+def _status_members(call: Call[Any, Any], shell: Shell) -> dict[str, Any]:
     idle = call.services.idle
     status = msgspec.structs.asdict(call.computer.status(shell))
     return {**status, "idle": round(idle.idle, 3), "idle_timeout": idle.timeout}

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 from shelld_py.errors import InvalidRequest
-from shelld_py.linux.ports import listened_ports
+from shelld_py.linux.ports import listening_ports
 from shelld_py.models import Stream
 from shelld_py.output.excerpt import READ_SIZE
 from shelld_py.output.line_search import LineMatcher
@@ -218,9 +218,9 @@ class Until:
         while True:
             over = self._over.is_set()
             pid = self._shell.pid if self._shell else None
-            listened = await asyncio.to_thread(listened_ports, pid, wanted.keys()) if pid else set()
+            listened = await asyncio.to_thread(listening_ports, pid, wanted.keys()) if pid else []
             if listened:
-                return min((wanted[port] for port in listened), key=self._conditions.index)
+                return min((wanted[found.port] for found in listened), key=self._conditions.index)
             self._mark_seen(self._watch_ports)
             if over:
                 return None

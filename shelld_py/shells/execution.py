@@ -29,7 +29,7 @@ from shelld_py.linux.oom import KillCounter, MemoryLimit
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.linux.users import User
-from shelld_py.models import Cause, RunStatus, Stream, Streams
+from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge, with_message
 from shelld_py.shells.limits import MemoryWarnings, limited
@@ -85,6 +85,12 @@ class ShellContext:
     kill_counter: KillCounter | None = None
     memory_limit: MemoryLimit | None = None
     """That of the container which the daemon is in."""
+    on_run_started: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with each run that has begun."""
+    on_run_awaiting_input: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with a run that is seen waiting for input, each time that it begins to."""
+    on_state: list[Callable[[str, ShellState, ShellState], None]] = field(default_factory=list)
+    """Called with the session id of a shell whose state, as clients see it, has changed; with it and the one before."""
     on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
     """Called with each run that has ended."""
     store: RunStore
@@ -212,6 +218,7 @@ class Execution:
             kills_before=kills_before,
             warnings=MemoryWarnings(context.limits, self._cgroup, context.memory_limit),
             on_warning=self._warned,
+            on_awaiting_input=self._awaits_input,
         )
 
     async def completed(self) -> tuple[Ending, list[ProcessStat]]:
@@ -384,6 +391,10 @@ class Execution:
         run = self.run
         run.warn(warning)
         self._context.logger.warning("run %s in shell %s: %s", run.run_id, run.session_id, warning)
+
+    def _awaits_input(self) -> None:
+        for tell in self._context.on_run_awaiting_input:
+            tell(self.run)
 
     def _lifetime_over(self) -> None:
         """End the run as a kill does, with time to clean up after SIGINT, and then its shell."""

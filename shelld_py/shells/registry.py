@@ -42,6 +42,8 @@ class _Entry:
     opened: float
     last_used: float
     timer: asyncio.TimerHandle | None = None
+    told: bool = False
+    """Whether it is known outside that the session was opened."""
 
 
 class Shells:
@@ -64,6 +66,10 @@ class Shells:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.on_opened: list[Callable[[str, str], None]] = []
+        """Called with the id of a session that was opened, and the reason."""
+        self.on_closed: list[Callable[[str, str], None]] = []
+        """Called with the id of a session that has ended, and the reason."""
         self.ending = False
         """Whether all are being ended: one that was starting meanwhile ends, too."""
         self._add(MAIN, _Kind.MAIN)
@@ -115,6 +121,9 @@ class Shells:
             )
         entry = await self._started(_Kind.SESSION, request)
         self._watch(entry)
+        entry.told = True
+        for tell in self.on_opened:
+            tell(entry.shell.session_id, "A client has opened it.")
         return entry.shell
 
     async def one_shot(
@@ -197,6 +206,10 @@ class Shells:
         await entry.shell.end(reason)
         if entry.kind is not _Kind.MAIN:
             self._entries.pop(entry.shell.session_id, None)
+        if entry.told:
+            entry.told = False
+            for tell in self.on_closed:
+                tell(entry.shell.session_id, reason)
 
     def _do_soon(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

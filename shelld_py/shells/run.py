@@ -476,8 +476,19 @@ class LiveRun(Run):
         if last:
             self._last_result = last = last if last.state is state else msgspec.structs.replace(last, state=state)
             return last
-        ending, log, counters = self.ending, self.logs[Stream.STDOUT], self._counters
-        result = RunResult(
+        log, counters = self.logs[Stream.STDOUT], self._counters
+        stderr = counters[Stream.STDERR].size if Stream.STDERR in counters else 0
+        result = self._stated(state, log.size, counters[Stream.STDOUT].size, stderr)
+        self._last_result = result if self.ending and self.counted else None
+        return result
+
+    def beginning(self) -> RunResult:
+        """Return the result of a run that has just begun and written nothing. A light one stays that."""
+        return self._stated(self._shell_state(), 0, 0, 0)
+
+    def _stated(self, state: ShellState, cursor: int, stdout_size: int, stderr_size: int) -> RunResult:
+        ending = self.ending
+        return RunResult(
             run_id=self.run_id,
             session_id=self.session_id,
             command=printable(self.command.text),
@@ -492,9 +503,9 @@ class LiveRun(Run):
             stderr=None,
             streams=self.command.streams,
             truncated=False,
-            original_stdout_size=counters[Stream.STDOUT].size,
-            original_stderr_size=counters[Stream.STDERR].size if Stream.STDERR in counters else 0,
-            cursor=log.size,
+            original_stdout_size=stdout_size,
+            original_stderr_size=stderr_size,
+            cursor=cursor,
             directory=self.command.directory,
             working_directory=printable(self.working_directory) if self.working_directory else None,
             background_pids=self.background_pids,
@@ -510,8 +521,6 @@ class LiveRun(Run):
                 processes_left=len(self.background_pids),
             ),
         )
-        self._last_result = result if ending and self.counted else None
-        return result
 
     def _append(self, stream: Stream, data: memoryview) -> None:
         self._last_result = None

@@ -184,6 +184,8 @@ class Shell:
         self.last_run = run
         self._execution = execution
         self._take(Event.RUN)
+        for tell in self._context.on_run_started:
+            tell(run)
         if not execution.may_end_plainly:
             run.promote()
         elif self._promotion is None:
@@ -464,9 +466,12 @@ class Shell:
     def _take(self, event: Event) -> None:
         """Have `event` change the state. Raises the `Conflict` that refuses it."""
         states = self._states
-        before = states.state
+        before, shown = states.state, states.shown
         states.take(event)
         if states.state is not before:
+            if states.shown is not shown:
+                for tell in self._context.on_state:
+                    tell(self.session_id, states.shown, shown)
             level = logging.DEBUG if {before, states.state} == {State.READY, State.BUSY} else logging.INFO
             self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, states.state)
 

@@ -62,13 +62,14 @@ class Supervisor:
         kills_before: int = 0,
         warnings: MemoryWarnings | None = None,
         on_warning: Callable[[str], None] = lambda _: None,
+        on_awaiting_input: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`before` is what bash had used; `earlier` lives below it and belongs to other runs.
 
         `on_breach` is called once, with the limit that is broken and the figures. `cgroup` is the shell's, `counter`
         counts what the kernel kills in the daemon's: `kills_before` when the run began. `on_warning` is called with
-        each of the `warnings`.
+        each of the `warnings`, `on_awaiting_input` when the command is seen to begin to wait for input.
         """
         self._run = run
         self._bash = bash
@@ -78,6 +79,7 @@ class Supervisor:
         self._input = _InputWait()
         self._warnings = warnings
         self._on_warning = on_warning
+        self._on_awaiting_input = on_awaiting_input
         self._limits = _LimitCheck(bash, limits, cgroup, clock()) if limited(limits) else None
         self._interval = limits.check_interval
         self._loop = asyncio.get_running_loop()
@@ -163,7 +165,10 @@ class Supervisor:
             self._bash.check()
             return self._bash.waits_for_input(stat.pid for stat in members)
 
+        before = self._run.awaiting_input
         self._run.mark_awaiting_input(self._input.look((written, in_front), waits))
+        if self._run.awaiting_input and not before:
+            self._on_awaiting_input()
 
     def _look_at_limits(self) -> None:
         assert self._limits is not None

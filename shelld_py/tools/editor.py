@@ -109,9 +109,9 @@ async def _view(arguments: Editor, call: ToolCall) -> ToolResult:
 async def _create(arguments: Editor, call: ToolCall) -> ToolResult:
     content = _needed(arguments, "file_text")
     try:
-        result = await call.computer.files.perform(CreateRequest(path=arguments.path, content=content))
+        result = await call.computer.files.perform(CreateRequest(path=arguments.path, content=content), by="tools")
     except FileAlreadyExists:
-        result = await call.computer.files.perform(UpdateRequest(path=arguments.path, content=content))
+        result = await call.computer.files.perform(UpdateRequest(path=arguments.path, content=content), by="tools")
     return await _changed(arguments, call, result, snippet=False)
 
 
@@ -123,7 +123,7 @@ async def _str_replace(arguments: Editor, call: ToolCall) -> ToolResult:
         expected_replacements=1,
     )
     try:
-        result = await call.computer.files.perform(request)
+        result = await call.computer.files.perform(request, by="tools")
     except (TextNotFound, ReplacementCountMismatch) as error:
         detail = error.detail.replace("old_string", "old_str")
         detail = detail.replace("not 1 as expected_replacements says", "but it must be unique")
@@ -136,7 +136,7 @@ async def _insert(arguments: Editor, call: ToolCall) -> ToolResult:
         raise _missing(arguments, "insert_line")
     text = _needed(arguments, "insert_text")
     request = InsertRequest(path=arguments.path, content=text, line=arguments.insert_line)
-    return await _changed(arguments, call, await call.computer.files.perform(request), snippet=True)
+    return await _changed(arguments, call, await call.computer.files.perform(request, by="tools"), snippet=True)
 
 
 async def _changed(arguments: Editor, call: ToolCall, changed: ChangeResult, *, snippet: bool) -> ToolResult:

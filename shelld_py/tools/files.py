@@ -35,7 +35,7 @@ _HINTS: Final = {
 
 async def perform(arguments: FileRequest[Any], call: ToolCall) -> ToolResult:
     """Do an operation."""
-    result: msgspec.Struct = await call.computer.files.perform(arguments)
+    result: msgspec.Struct = await call.computer.files.perform(arguments, by="tools")
     text = next(text for kind, text in _TEXTS.items() if isinstance(result, kind))
     return ToolResult(result=result, text=text(result))
 
