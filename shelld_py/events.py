@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _MOST_KEPT: Final = 1000
 _RESUMABLE: Final = 300.0
 """Seconds for which events are kept when nobody reads: a proxy or a laptop that comes back does so sooner."""
-_LONGEST_COMMAND: Final = 4096
-"""Characters of a command that an event has: the ring is to stay small, whatever is run."""
+_LONGEST_TEXT: Final = 4096
+"""Characters of a command and its description that an event has: the ring is to stay small, whatever is run."""
 _BATCH: Final = 32 * 1024
 """Bytes that a reader takes at a time: twice as much at the most waits in the connection of one that is slow."""
 _MEBIBYTE: Final = 1024 * 1024
@@ -430,10 +430,12 @@ def as_json(data: msgspec.Struct) -> bytes:
 
 
 def shortened(result: RunResult) -> RunResult:
-    """Return a result as an event has it: of a long command the beginning."""
-    if len(result.command) <= _LONGEST_COMMAND:
+    """Return a result as an event has it: of a long command, or description, the beginning."""
+    command, description = result.command, result.description or ""
+    if len(command) <= _LONGEST_TEXT and len(description) <= _LONGEST_TEXT:
         return result
-    return msgspec.structs.replace(result, command=result.command[:_LONGEST_COMMAND])
+    told = description[:_LONGEST_TEXT] or None
+    return msgspec.structs.replace(result, command=command[:_LONGEST_TEXT], description=told)
 
 
 def _port_event(session_id: str, found: ListeningPort) -> PortEvent:

@@ -177,7 +177,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up(daemon: RunningDaemon) -> 
         slow.settimeout(PATIENCE)
         slow.sendall(f"GET /events HTTP/1.1\r\nHost: {host}:{port}\r\nX-Shell-Key: {KEY}\r\n\r\n".encode())
         slow.recv(1)
-        long = b": " + b"x" * 5000
+        long = (": " + "\U0001f600" * 5000).encode()  # 32 KB of events each time: the kernel holds some megabytes
         for _ in range(400):
             daemon.client.post("/run", content=long)
         with reading(daemon, after=first) as stream:

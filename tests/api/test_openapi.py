@@ -300,6 +300,7 @@ _OPTIONAL = {
     ("StateAnswer", "not_restored"),
     ("SessionReference", "not_restored"),
     ("WaitResult", "reached"),
+    *((name, "warnings") for name in ("RunResult", "ActiveRun", "WaitResult")),
     *(("AcceptedInput", member) for member in _REPLY),
     *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),
 }
