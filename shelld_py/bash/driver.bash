@@ -134,8 +134,9 @@ __shelld[1]="ulimit -Sf $(\builtin ulimit -Sf); ulimit -Hf $(\builtin ulimit -Hf
 { \builtin ulimit -f unlimited || \builtin ulimit -S -f hard; } 2>|/dev/null
 
 ### dump: the state of a shell, for itself when it comes back, and for the daemon, which takes the sections apart
+# `shopt -p` fails where the option is off, which must not end a shell with `set -e`.
 {
-\builtin shopt -p extglob; \builtin declare -fp; \builtin printf '\\builtin : @tag@\n'
+\builtin shopt -p extglob || \builtin :; \builtin declare -fp; \builtin printf '\\builtin : @tag@\n'
 \builtin declare -p; \builtin printf '\\builtin : @tag@\n'
 \builtin alias -p; \builtin printf '\\builtin : @tag@\n'
 \builtin shopt -p; \builtin set +o; \builtin printf '\\builtin : @tag@\n'

@@ -228,16 +228,17 @@ class Bash(Root):
         return self._outcome(evaluation)
 
     async def dump(self) -> ShellDocument:
-        """Return the state of the shell as a document. bash must listen.
+        """Return the state of the shell as a document.
 
         Raises `StateUnavailable` where bash does not write it, or so much that nobody could take it.
         """
         children = self.has_children()
         traps = self._carried.traps
         sections: list[bytes] = []
-        with _memory_file() as script, _memory_file() as file:
+        with _memory_file() as script, _memory_file() as file, processes.files_of_any_size(self.pid):
             write_all(script, self._driver.dump_script(descriptor_path(file)).encode())
-            if await self._aside(self._driver.read_text(descriptor_path(script), "/dev/null")):
+            text = self._driver.read_text(descriptor_path(script), "/dev/null")
+            if await self._back_in_loop() and await self._aside(text):
                 data = await asyncio.to_thread(read_all, file, _LARGEST_DUMP)
                 sections = self._driver.dump_sections(data)
         if len(sections) != _DUMP_SECTIONS:

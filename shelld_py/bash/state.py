@@ -43,6 +43,8 @@ _OWN: Final = frozenset(
     b"PIPESTATUS PPID PROMPT_COMMAND PS0 PS1 PWD RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID _".split()
 )
 """Variables that each bash has of its own, and those of prompts, which are never shown."""
+_LAST_OPTIONS: Final = (b"set -o xtrace", b"set -o verbose", b"set -o errexit")
+"""Set in one step, last of all: else two would show what is set, and one would end a shell that cannot set it all."""
 _OUR_NAMES: Final = (b"__shelld_", b"SHELLD_")
 
 
@@ -94,8 +96,8 @@ def document_of(dump: Dump) -> ShellDocument:
         pieces += [("functions", b"\\builtin shopt -s extglob"), ("functions", functions.rstrip(b"\n"))]
     # Without effect, but for a BASH_COMPAT that the shell did not have.
     lines = [line for line in options.splitlines() if not line.startswith(b"shopt -u compat")]
-    shown = [line for line in lines if line in (b"set -o xtrace", b"set -o verbose")]
-    pieces += [("options", b"\\builtin " + line) for line in (extglob, *lines) if line and line not in shown]
+    last = [line for line in lines if line in _LAST_OPTIONS]
+    pieces += [("options", b"\\builtin " + line) for line in (extglob, *lines) if line and line not in last]
     pieces += [(_str(entry.partition(b"=")[0]), b"\\builtin " + entry) for entry in _entries(aliases)]
     user_traps = {name.encode(): encoded(action) for name, action in dump.traps.items()}
     if action := _exit_action(traps, encoded(dump.exit_action)):
@@ -104,8 +106,8 @@ def document_of(dump: Dump) -> ShellDocument:
         (f"the trap on {name.decode()}", b"\\builtin trap -- " + encoded(shlex.quote(_str(action))) + b" " + name)
         for name, action in user_traps.items()
     ]
-    if shown:  # in one step, last of all: else they would show the others
-        pieces.append(("options", b"\\builtin set " + b" ".join(line[4:] for line in shown)))
+    if last:
+        pieces.append(("options", b"\\builtin set " + b" ".join(line[4:] for line in last)))
     where = _text(encoded(dump.directory))
     if where is None:
         pieces.insert(0, ("working_directory", b"\\builtin cd -- " + encoded(shlex.quote(dump.directory))))
@@ -125,7 +127,8 @@ def script_of_document(document: ShellDocument, *, unset: Sequence[str], directo
     `unset` are variables that it has been given and the other did not have; `directory` goes before the document's;
     `end` is written to standard error at the end.
     """
-    lines = ["\\builtin unalias -a", *(f"\\builtin unset -v {name}" for name in unset)]
+    names = [name for name in unset if name.encode() not in _OWN]
+    lines = ["\\builtin unalias -a", *(f"\\builtin unset -v {name}" for name in names)]
     where = directory or document.working_directory
     if where is not None:  # before OLDPWD is set
         lines.append(f"\\builtin cd -- {shlex.quote(where)}")
@@ -136,9 +139,11 @@ def script_of_document(document: ShellDocument, *, unset: Sequence[str], directo
 
 def messages(errors: bytes, end: str) -> tuple[str, ...]:
     """Return what bash has complained of while it read a script that writes `end`, a sentence for each line."""
-    lines, ended, _ = errors.decode("utf-8", "replace").partition(f"{end}\n")
-    found = [line for line in (_PLACE.sub("", line) for line in lines.splitlines()) if line and line[0] != "`"]
-    found = [line[:_LONGEST_MESSAGE] for line in dict.fromkeys(found)][:_MOST_MESSAGES]
+    lines = errors.decode("utf-8", "replace").splitlines()
+    ended = end in lines
+    # A shell with `set -x` or `set -v` has shown the command that writes it, too.
+    lines = [_PLACE.sub("", line) for line in lines if end not in line]
+    found = [line[:_LONGEST_MESSAGE] for line in dict.fromkeys(lines) if line and line[0] != "`"][:_MOST_MESSAGES]
     return tuple(found if ended else [*found, "The script was not read to its end."])
 
 

@@ -13,6 +13,7 @@ Who belongs to a shell
 import contextlib
 import math
 import os
+import resource
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -271,6 +272,28 @@ def _below(pid: int, spared: set[int]) -> Iterator[ProcessStat]:
             hidden.add(stat.pid)
         else:
             yield stat
+
+
+@contextlib.contextmanager
+def files_of_any_size(pid: int) -> Iterator[None]:
+    """Let `pid` write files of any size meanwhile, or as large as its hard limit allows where we may not raise that.
+
+    The limit holds for memory files as well, and whoever exceeds it gets SIGXFSZ.
+    """
+    no_limit = resource.RLIM_INFINITY
+    before = None
+    with contextlib.suppress(OSError):
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        try:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (no_limit, no_limit))
+        except (PermissionError, ValueError):  # ValueError is what Python makes of EPERM
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (before[1], before[1]))
+    try:
+        yield
+    finally:
+        if before:
+            with contextlib.suppress(OSError):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 def default_signals() -> None:

@@ -150,3 +150,30 @@ def test_a_shell_whose_builtins_are_gone_says_so(daemon: RunningDaemon) -> None:
     daemon.run("enable -n declare shopt; f() { echo still; }")
     assert daemon.json("GET", "/state")["script"]
     assert daemon.run("f")["stdout"] == "still\n"
+
+
+@pytest.mark.parametrize(("command", "then"), [("set -e", "errexit"), ("ulimit -Sf 0", "\n0\n")])
+def test_a_shell_is_what_it_was_when_it_has_told(daemon: RunningDaemon, command: str, then: str) -> None:
+    """Also with an option and a limit that could end it; no EXIT trap runs."""
+    daemon.run("trap 'echo bye' EXIT; v=1")
+    daemon.run(command)
+    assert "v=" in daemon.json("GET", "/state")["script"]
+    assert then in daemon.run("echo $SHELLOPTS $v; ulimit -Sf")["stdout"]
+    assert daemon.run("exit 3")["stdout"] == "bye\n"
+
+
+def test_what_fails_does_not_end_a_shell_with_errexit(daemon: RunningDaemon) -> None:
+    """That option comes last, as those that show what is set; what shows it is no complaint."""
+    daemon.run("alias ok=true; trap 'echo hup' HUP; set -e -x")
+    document = daemon.json("GET", "/state")
+    script = document["script"].replace("builtin alias ok", "builtin alias 'b/d'=1; builtin alias ok")
+    run, not_restored = opened(daemon, state={**document, "script": script})
+    assert not_restored == ["alias: `b/d': invalid alias name"]
+    assert run("set +x; echo $-; trap -p HUP").startswith("++++ set +x\ne")
+
+
+def test_the_working_directory_is_a_variable_of_programs(daemon: RunningDaemon) -> None:
+    """As in any bash, also where a document says nothing of it."""
+    for state in (daemon.json("GET", "/state"), {}):
+        run, _ = opened(daemon, state=state)
+        assert run("echo $PWD; /usr/bin/env | /bin/grep ^PWD=") == run("pwd; echo PWD=$(pwd)")
