@@ -114,8 +114,8 @@ class Program(Root):
             script = _memory_file(text) if len(text) > _LONGEST_ARGUMENT else -1
             given += [script] if script >= 0 else []
             if isinstance(command, str):
-                order = f'eval "$(</dev/fd/{_TEXT_DESCRIPTOR})" {_TEXT_DESCRIPTOR}<&-' if script >= 0 else command
-                argv = [self._shell, "-c", order]
+                order = f'eval -- "$(</dev/fd/{_TEXT_DESCRIPTOR})" {_TEXT_DESCRIPTOR}<&-' if script >= 0 else command
+                argv = [self._shell, "-c", "--", order]
             else:
                 argv = list(command)
             standard_input = self._standard_input(stdin, stdin_file, stdin_open=stdin_open)
@@ -125,7 +125,8 @@ class Program(Root):
                 given.append(writing)
                 self._outputs.append(_Output(reading, target))
             if user:
-                for descriptor in given[-2:]:  # what is opened anew, as /dev/stderr is, is looked at for its owner
+                pipes = given[-3:] if stdin_open else given[-2:]
+                for descriptor in pipes:  # what is opened anew, as /dev/stderr is, is looked at for its owner
                     os.fchown(descriptor, user.uid, user.gid)
             theirs = user.variables if user else {}
             variables = {**self._environment, **theirs, "PWD": self.directory, **(environment or {})}

@@ -26,7 +26,7 @@ class User:
         number = int(who) if who.isascii() and who.isdigit() and len(who) < 10 else None
         try:
             entry = pwd.getpwnam(who) if number is None else pwd.getpwuid(number)
-        except KeyError:
+        except (KeyError, ValueError):  # ValueError: a NUL, a surrogate that has no byte
             if number is None:
                 raise LookupError(f"there is no user {who!r}") from None
             entry = pwd.struct_passwd((who, "x", number, number, "", "/", "/bin/sh"))
@@ -34,7 +34,7 @@ class User:
         if colon:
             try:
                 gid = int(group) if group.isascii() and group.isdigit() and len(group) < 10 else grp.getgrnam(group)[2]
-            except KeyError:
+            except (KeyError, ValueError):
                 raise LookupError(f"there is no group {group!r}") from None
         groups = (gid,) if colon else tuple(os.getgrouplist(entry.pw_name, gid))
         variables = {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}

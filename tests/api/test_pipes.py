@@ -52,6 +52,13 @@ def test_each_stream_is_exact(daemon: RunningDaemon) -> None:
         assert answer.content == bytes(range(256)) * (size // 256)
 
 
+@pytest.mark.parametrize("end", ["", " #" + "x" * 100_000])
+def test_a_command_may_begin_like_an_option(daemon: RunningDaemon, end: str) -> None:
+    """It is a command all the same, as in a terminal."""
+    shown = execute(daemon, f"-x true{end}")
+    assert (shown["exit_code"], "command not found" in shown["stderr"]) == (127, True)
+
+
 def test_options_of_a_run(daemon: RunningDaemon, tmp_path: Path) -> None:
     """Directory, variables and input as everywhere; a very long command is one, too."""
     shown = execute(daemon, "pwd; echo $A $PWD; cat", directory=str(tmp_path), environment={"A": "b"}, stdin="in\udcff")

@@ -30,6 +30,12 @@ def test_a_command_runs_as_another_user(daemon: RunningDaemon) -> None:
     assert execute(daemon, f"echo {'x' * 200_000} | wc -c", "nobody")["stdout"] == "200001\n"
 
 
+def test_an_open_standard_input_is_theirs(daemon: RunningDaemon) -> None:
+    """It can be opened anew, as the other streams can."""
+    shown = execute(daemon, "head -n1 /dev/stdin", "nobody", stdin="in\n", stdin_open=True)
+    assert (shown["stdout"], shown["exit_code"]) == ("in\n", 0)
+
+
 def test_it_can_be_killed(daemon: RunningDaemon) -> None:
     """As any other: by a deadline, with what it has left in the background."""
     shown = execute(daemon, "setsid sleep 987 & echo $!; sleep 987", "nobody", deadline=0.3)
@@ -37,7 +43,7 @@ def test_it_can_be_killed(daemon: RunningDaemon) -> None:
     wait_for(lambda: not alive(int(str(shown["stdout"]))))
 
 
-@pytest.mark.parametrize("user", ["no such user", "", "nobody:no such group", "99999999999"])
+@pytest.mark.parametrize("user", ["no such user", "", "nobody:no such group", "99999999999", "\0", "nobody:\0"])
 def test_users_that_there_are_not(daemon: RunningDaemon, user: str) -> None:
     answer = execute(daemon, "true", user)
     assert (answer["status"], answer["code"]) == (400, "invalid_request")
