@@ -46,6 +46,12 @@ _decoder: Final = msgspec.json.Decoder(float_hook=float)
 class TooManyValues(ValueError):
     """There is more besides long strings than `MOST_BESIDES`."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            f"The JSON of the body has more than {MOST_BESIDES} bytes besides strings of over {LONG} bytes. "
+            "Send less, or what is large as one string."
+        )
+
 
 def decoded(document: bytes) -> Any:
     """Return what `document` says. Raises `TooManyValues`, other `ValueError`s for what is no JSON, `RecursionError`.

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
@@ -86,7 +87,8 @@ class KeyedLocks:
 async def call_in_process(work: Callable[[], T]) -> T:
     """Return what `work` returns, or raise what it raises; all three must be picklable.
 
-    The process starts in some 100 ms, and is killed when the caller is cancelled, or dies.
+    Raises `subprocess.CalledProcessError` where a signal has ended the process: its status is the negative number.
+    It starts in some 100 ms, and is killed when the caller is cancelled, or dies.
     """
     process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
     try:
@@ -97,7 +99,7 @@ async def call_in_process(work: Callable[[], T]) -> T:
         await process.wait()
         raise
     if process.returncode:
-        raise RuntimeError(f"the process that does the work has ended with status {process.returncode}")
+        raise subprocess.CalledProcessError(process.returncode, "the process that does the work")
     result, error = pickle.loads(answer)
     if error is not None:
         raise error

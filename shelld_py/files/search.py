@@ -14,6 +14,7 @@ import heapq
 import os
 import posixpath
 import re
+import signal
 import stat
 import subprocess
 import warnings
@@ -61,6 +62,8 @@ class SearchScope:
     policy: ReadPolicy
     ripgrep: str | None
     """The program, by name or path; None when it is not to be used."""
+    cpu_time: float = 0.0
+    """Seconds that the pattern may take for one file, of this process; then the kernel ends it. 0: as it likes."""
 
 
 def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
@@ -68,7 +71,9 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
 
     Raises `InvalidRequest` for a bad pattern or glob, and what `locate` raises for the path.
     """
+    _limit_time(scope.cpu_time)
     pattern = _compiled(request)
+    _limit_time(0.0)
     include, exclude = Globs.from_texts(request.include), Globs.from_texts(request.exclude)
     with Tree(scope, request.path) as tree:
         files, skipped = [], 0
@@ -86,7 +91,9 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
                 body = tree.text(path)
             except (OSError, ShelldError):  # no text, or gone by now
                 continue
+            _limit_time(scope.cpu_time)
             matches += _matches(body, pattern, tree.full_path(path), request, request.limit + 1 - len(matches))
+            _limit_time(0.0)
             if len(matches) > request.limit:
                 break
         return SearchResult(
@@ -316,6 +323,11 @@ def _with_rules_in(directory: int, relative: str, rules: IgnoreRules) -> IgnoreR
     finally:
         os.close(descriptor)
     return rules.extended(relative, data.decode(errors="replace"))
+
+
+def _limit_time(seconds: float) -> None:
+    """Have this process ended when what follows takes more CPU time (SIGVTALRM, whose default action needs no help)."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
 
 
 def _compiled(request: SearchRequest) -> re.Pattern[str]:

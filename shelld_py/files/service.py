@@ -12,9 +12,11 @@ import contextlib
 import functools
 import os
 import posixpath
+import signal
+import subprocess
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
 from shelld_py.errors import FileTooLarge, SearchTooSlow
@@ -51,6 +53,8 @@ _PASSED_OVER = 1 << 20
 """Bytes behind the end of an archive that are read for the connection's sake: most writers fill up a last record."""
 _SEARCHES_AT_ONCE = 4
 """Processes that search at the same time; others wait for their turn."""
+_SEARCH_CPU_TIME: Final = 3.0
+"""Seconds that a pattern may take for one file: an ordinary one takes half a second for 10 MiB."""
 
 
 class FileService:
@@ -87,7 +91,7 @@ class FileService:
             reading=Reading(directories, policy, self._threads),
             changes=Changes(directories, policy, self._history),
             undoing=Undoing(directories, policy, self._history),
-            scope=SearchScope(directories.base, directories.roots, policy, ripgrep),
+            scope=SearchScope(directories.base, directories.roots, policy, ripgrep, _SEARCH_CPU_TIME),
         )
         self._settings = settings
         self._locks = KeyedLocks()
@@ -274,6 +278,11 @@ class FileService:
                 return await call_in_process(work)
         except TimeoutError:
             detail = f"The search took longer than {self._search_timeout:g} seconds; try a simpler pattern."
+            raise SearchTooSlow(detail) from None
+        except subprocess.CalledProcessError as error:
+            if error.returncode != -signal.SIGVTALRM:
+                raise
+            detail = f"The pattern took more than {_SEARCH_CPU_TIME:g} s of CPU time for one file; try a simpler one."
             raise SearchTooSlow(detail) from None
 
     async def _on_disk(self, path: str, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:

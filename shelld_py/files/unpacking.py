@@ -29,6 +29,8 @@ from shelld_py.units import format_size
 
 _MOST_NAME = 4096
 """Bytes of a name, as of any path (PATH_MAX)."""
+_MOST_NAMES = 32 << 20
+"""Bytes of all names: they are remembered. That is 300 for each of the entries that an archive has by default."""
 _MOST_LINK = 4096
 """Bytes of what a symbolic link says (PATH_MAX)."""
 
@@ -72,6 +74,7 @@ class Destination:
         """Those that have been unpacked."""
         self.size = 0
         self._begun = 0
+        self._names = 0
         self.stopped = False
         """Whether nothing more is to be written. Set by another thread."""
 
@@ -79,8 +82,15 @@ class Destination:
         """Count an entry, and return its name, cleaned. Raises `BadArchive`, `FileTooLarge`."""
         self.entry = name
         self._count()
-        if len(os.fsencode(name)) > _MOST_NAME or "\0" in name:
+        length = len(os.fsencode(name))
+        if length > _MOST_NAME or "\0" in name:
             self.refuse("has a name that cannot be one")
+        self._names += length
+        if self._names > _MOST_NAMES:
+            raise FileTooLarge(
+                f"The names in the archive have more than {format_size(_MOST_NAMES)}; send it in parts.",
+                limit=_MOST_NAMES,
+            )
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if ".." in parts:
             self.refuse("has .. in its name, which may lead out of the directory")

@@ -205,11 +205,8 @@ def json_object(body: bytes, what: str = "") -> dict[str, Any]:
     """Return the JSON object `body`, whatever its members are. Raises `InvalidRequest`; `what` is what it holds."""
     try:
         given = large_json.decoded(body)
-    except large_json.TooManyValues:
-        raise InvalidRequest(
-            f"The JSON of the body has more than {large_json.MOST_BESIDES} bytes besides strings of over "
-            f"{large_json.LONG} bytes. Send less, or what is large as one string."
-        ) from None
+    except large_json.TooManyValues as error:
+        raise InvalidRequest(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
     if not isinstance(given, dict):

@@ -14,9 +14,12 @@ from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request as HttpRequest
+from starlette.types import Message, Receive, Scope, Send
 
+from shelld_py import large_json
 from shelld_py.computer import Computer
+from shelld_py.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from shelld_py.tools.catalogue import Toolbox
 
 METHODS: Final = ("POST", "DELETE")
+_LARGE: Final = 4 * 1024
+"""Bytes of a body from which on it may have more values than the event loop has time for."""
 
 
 class McpEndpoint:
@@ -37,6 +42,8 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if scope["method"] == "POST":
+            receive = await _checked(scope, receive)
         sessions = await self._opened()
         manager = await sessions.begin()
         await manager.handle_request(scope, receive, send)
@@ -92,6 +99,27 @@ class _Sessions:
         async with self._running as manager:
             self._begun.set_result(manager)
             await self._over.wait()
+
+
+async def _checked(scope: Scope, receive: Receive) -> Receive:
+    """Read the body, and return what gives it again: the SDK parses it in the event loop. Raises `InvalidRequest`.
+
+    What is no JSON is the SDK's to refuse.
+    """
+    body = await HttpRequest(scope, receive).body()
+    if len(body) > _LARGE:
+        try:
+            await asyncio.to_thread(large_json.decoded, body)
+        except large_json.TooManyValues as error:
+            raise InvalidRequest(str(error)) from None
+        except (ValueError, RecursionError):
+            pass
+    given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return given.pop() if given else await receive()
+
+    return receive_again
 
 
 def _failed(task: "asyncio.Task[_Sessions]") -> bool:

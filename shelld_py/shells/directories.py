@@ -54,12 +54,16 @@ class RunDirectories:
 
         Raises `ConfigError`.
         """
-        own_directory(self.root, logger)
-        own_directory(self._private, logger)
+        self.make(logger)
         with calling("opendir", self._private):
             left = [name for name in os.listdir(self._private) if name.isdecimal()]
         self._made = max(map(_number, left), default=0)
         self._remove_in_background([f"{self._private}/{name}" for name in left])
+
+    def make(self, logger: logging.Logger) -> None:
+        """Make the two directories where they are missing. Raises `ConfigError`."""
+        own_directory(self.root, logger)
+        own_directory(self._private, logger)
 
     @property
     def ready(self) -> bool:
@@ -76,8 +80,9 @@ class RunDirectories:
 
     def take(self, run_id: str) -> None:
         """Make the directory of a run. Raises `OSError`."""
-        self._unpublished[run_id] = self._spare or self._made_spare()
-        self._spare = None
+        spare, self._spare = self._spare, None
+        # A command may have removed it.
+        self._unpublished[run_id] = spare if spare and os.path.isdir(spare) else self._made_spare()
 
     def published(self, run_id: str) -> bool:
         """Return whether the directory of a run has its own name already."""

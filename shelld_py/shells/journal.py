@@ -95,7 +95,7 @@ class Journal:
 
     def open(self) -> Iterator[tuple[Place, bytes]]:
         """Make the directory, and yield all records that are in it, oldest first. Raises `ConfigError`."""
-        own_directory(self._directory, self._logger)
+        self.make()
         with calling("opendir", self._directory):
             matches = [match for name in os.listdir(self._directory) if (match := _NAME.fullmatch(name))]
         found = sorted((int(match[1]), match[0]) for match in matches)
@@ -117,6 +117,11 @@ class Journal:
                 self._logger.warning("%s is damaged: what cannot be read of it is left out", segment.path)
             self._segments.append(segment)
         self._sweep()
+
+    def make(self) -> None:
+        """Make the directory where it is missing: what was appended to may be gone. Raises `ConfigError`."""
+        self.close()
+        own_directory(self._directory, self._logger)
 
     def append(self, record: bytes, output: bytes = b"") -> Place:
         """Append a record with its output. Raises `OSError`, and then nothing has been appended."""
@@ -199,9 +204,13 @@ class Journal:
         self.close()
         last = self._segments[-1] if self._segments else None
         if last and not last.damaged and last.size < _SEGMENT_SIZE:
-            self._fd = os.open(last.path, _OPEN)
-            os.ftruncate(self._fd, last.size)  # a frame that was cut short by a crash
-            return
+            try:
+                self._fd = os.open(last.path, _OPEN)
+            except FileNotFoundError:  # a command has removed it
+                last.damaged = True
+            else:
+                os.ftruncate(self._fd, last.size)  # a frame that was cut short by a crash
+                return
         self._number += 1
         self._directory.mkdir(mode=0o700, exist_ok=True)
         segment = _Segment(f"{self._directory}/{self._number:08d}.journal")
@@ -213,7 +222,8 @@ class Journal:
         """Leave the last segment where a command has removed or changed it: what is appended would not be found."""
         segment, status = self._segments[-1], os.fstat(self._fd)
         if not status.st_nlink or status.st_size != segment.size:
-            self._logger.warning("%s was changed by somebody else; another one follows it", segment.path)
+            if os.path.isdir(self._directory):  # else all of it was removed, which is told of
+                self._logger.warning("%s was changed by somebody else; another one follows it", segment.path)
             segment.damaged = True
             self.close()
 

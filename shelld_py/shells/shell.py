@@ -543,7 +543,8 @@ class Shell:
             return
         if self._own_log is None:
             path = self._context.log_directory / f"{self.session_id}.log"
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a directory of that name, say: then what comes is lost, and no more
+                path.unlink()
             self._own_log = OutputLog(str(path), self._context.log_max).create()
         self._own_log.append(data)
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -32,12 +32,14 @@ from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Command, RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
-from shelld_py.shells.data_directory import calling, is_file, put_aside
+from shelld_py.shells.data_directory import calling, claim, is_file, put_aside
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
 from shelld_py.shells.record import Kept, Record
 from shelld_py.shells.recovery import Recovery
 from shelld_py.shells.run import SHORT, LiveRun, Run, StoredRun
+
+_T = TypeVar("_T")
 
 _LARGE: Final = 64 * 1024
 """Bytes of a record that is read in a thread: less is read and decoded within half a millisecond."""
@@ -101,6 +103,37 @@ class RunStore:
                     "give each daemon a directory of its own"
                 ) from None
 
+    def _on_disk(self, work: Callable[[], _T]) -> _T:
+        """Do what wants the directories: once more, when they had been removed and are made anew. Raises `OSError`."""
+        try:
+            return work()
+        except FileNotFoundError:
+            if not self._made_anew():
+                raise
+            return work()
+
+    def _made_anew(self) -> bool:
+        """Make what is missing of the data directory, which a command may have removed; whether something was."""
+        directory = self._lock_path.parent
+        if directory.is_dir() and all((directory / name).is_dir() for name in ("runs", "unpublished", "journal")):
+            return False
+        try:
+            if claim(directory, self._logger) != directory:
+                return False
+            if not is_file(self._lock_path):
+                held = self._lock
+                self._take_lock()
+                os.close(held)
+            self._directories.make(self._logger)
+            self._journal.make()
+        except ConfigError as error:
+            self._logger.error("%s", error)
+            return False
+        self._logger.warning(
+            "%s was removed by somebody else, and is made anew: the runs that had ended are lost", directory
+        )
+        return True
+
     def close(self) -> None:
         """Give the directory free."""
         self._journal.close()
@@ -125,7 +158,7 @@ class RunStore:
     def promote(self, run: LiveRun) -> None:
         """Give a light run its directory, which gets its name with the first snapshot, and its logs there."""
         try:
-            self._directories.take(run.run_id)
+            self._on_disk(partial(self._directories.take, run.run_id))
         except OSError as error:
             self._logger.error("run %s: its directory cannot be made: %s", run.run_id, error)
         path_of, log_max = partial(self._directories.log_path, run.run_id), self._settings.log_max
@@ -144,7 +177,7 @@ class RunStore:
         entry = Kept(run.run_id, run.session_id, run.status, run.number)
         output = run.held
         try:
-            entry.place = self._journal.append(run.record().packed(), output)
+            entry.place = self._on_disk(partial(self._journal.append, run.record().packed(), output))
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             run.note_loss(len(output))
@@ -220,7 +253,7 @@ class RunStore:
             return False
         entry = Kept(run.run_id, run.session_id, run.status, run.number)
         try:
-            entry.place = self._journal.append(packed, output)
+            entry.place = self._on_disk(partial(self._journal.append, packed, output))
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             return False
@@ -382,7 +415,7 @@ class RunStore:
             return
         self._directories.remove_all(expired[1:])
         try:
-            self._directories.prepare(expired[0] if expired else None)
+            self._on_disk(partial(self._directories.prepare, expired[0] if expired else None))
         except OSError as error:
             self._logger.error("no directory can be made for the next run: %s", error)
 

@@ -35,6 +35,8 @@ from shelld_py.errors import (
     ShelldError,
 )
 from shelld_py.files import ArchiveFormat, ArchiveResult, CreateRequest, UndoRequest
+from shelld_py.files.paths import AllowedDirectories, best_directory_opener
+from shelld_py.files.unpacking import Destination, Limits
 from shelld_py.linux.removal import remove_tree
 from tests.daemons import KEY, RunningDaemon, running_daemon
 
@@ -428,6 +430,19 @@ def test_bombs_stop_at_the_limit(make_desk: DeskMaker, form: ArchiveFormat, data
         tracemalloc.stop()
     assert refusal.value.extra["entries"] in (0, 50)
     assert "big" not in os.listdir(desk.root / "copy") if (desk.root / "copy").exists() else True
+
+
+def test_names_have_a_bound_of_their_own(desk: Desk) -> None:
+    """They are remembered while an archive is unpacked: a hundred thousand of 4 KB are refused."""
+    directories = AllowedDirectories(str(desk.root), (str(desk.root),), best_directory_opener())
+    with directories.locate("file") as place:
+        there = Destination(place, best_directory_opener(), Limits(0, 0), lambda _: None, overwrite=True)
+        for _ in range(8192):
+            there.begin("n" * 4096)
+        with pytest.raises(FileTooLarge, match="names in the archive have more than 32MiB"):
+            there.begin("n")
+        there.close()
+    assert there.entries == 0
 
 
 def test_unpacking_ends_when_nobody_waits_for_it(make_desk: DeskMaker) -> None:

@@ -136,6 +136,26 @@ def test_endless_pattern_is_stopped(tmp_path: Path) -> None:
         asyncio.run(work())
 
 
+def test_pattern_that_costs_too_much_is_stopped(tmp_path: Path) -> None:
+    """The kernel ends the process when a file has taken its CPU time, long before the whole search is too slow."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("a" * 60 + "b\n")
+
+    async def work() -> None:
+        async with FileService(
+            FileSettings(),
+            base_directory=str(tmp_path / "work"),
+            allowed_directories=[str(tmp_path / "work")],
+            backup_directory=str(tmp_path / "backups"),
+            ripgrep=None,
+            search_timeout=600,
+        ) as service:
+            await service.perform(SearchRequest(pattern="(a+)+$"))
+
+    with pytest.raises(SearchTooSlow, match="CPU time for one file"):
+        asyncio.run(work())
+
+
 def test_search_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
     """Nor does the program that it had started to help it."""
     program = tmp_path / "rg"

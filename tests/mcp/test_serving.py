@@ -47,6 +47,20 @@ def test_without_the_setting_there_is_no_such_path(shared_daemon: RunningDaemon)
     assert json.loads(answer.body)["code"] == "not_found"
 
 
+def test_many_small_values_are_refused_before_the_protocol_reads_them(speaker: RunningDaemon) -> None:
+    """A body has the bound of all JSON; long strings, and what is no JSON, are the protocol's to judge."""
+    session = ACCEPT | {"Mcp-Session-Id": initialized(speaker)}
+    refused = called(speaker, session, "bash", command=[[]] * 30_000)
+    assert (refused.status, json.loads(refused.body)["code"]) == (400, "invalid_request")
+    assert "65536 bytes besides strings" in json.loads(refused.body)["detail"]
+    taken = called(speaker, session, "bash", command=f": {'x' * 200_000}; echo taken")
+    assert taken.status == 200
+    assert b"taken" in taken.body
+    malformed = speaker.ask("POST", "/mcp", body="[" * 10_000, headers=session, key=KEY)
+    assert malformed.status == 400
+    assert b"jsonrpc" in malformed.body
+
+
 def test_the_protocol_is_loaded_when_it_is_first_spoken(start_daemon: Callable[..., RunningDaemon]) -> None:
     """Neither the start nor the tools over HTTP load it: they do without its memory."""
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import stat
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -18,6 +19,7 @@ import pytest
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.shells.data_directory import MARK, claim
 from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import Ending, LiveRun, Run, StoredRun
 from shelld_py.shells.store import RunStore
@@ -432,6 +434,83 @@ def test_a_disk_that_refuses_the_snapshot(saved_before: bool, tmp_path: Path, ca
     with caplog.at_level("ERROR", LOGGER.name):
         in_loop(test)
     assert "r1" in caplog.text
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_a_data_directory_that_was_removed_is_made_anew(
+    light: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next runs are kept, it is private, marked and locked as ever, and one line says so."""
+    data = tmp_path / "data"
+
+    async def ended(store: RunStore, run_id: str, *, light: bool) -> None:
+        run = new(store, LS, run_id)
+        if not light:
+            run.promote()
+        run.append(memoryview(run_id.encode()))
+        run.finish(DONE)
+        if light:
+            store.keep(run)
+        else:
+            await store.seal(run)
+            store.release(run)
+        await asyncio.sleep(0)
+
+    async def test() -> None:
+        claim(data, LOGGER)
+        with open_store(data) as store:
+            await ended(store, "r1", light=True)
+            shutil.rmtree(data)
+            for number in range(2, 5):
+                await ended(store, f"r{number}", light=light)
+            published = new(store, LS, "r5")
+            store.publish(published)
+            assert snapshot_of(data, "r5")["status"] == "running"
+            with pytest.raises(ConfigError, match="in use by another daemon"), open_store(data):
+                pass
+            published.finish(DONE)
+            await store.seal(published)
+            store.release(published)
+
+    with caplog.at_level("WARNING", LOGGER.name):
+        in_loop(test)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{data} was removed by somebody else, and is made anew: the runs that had ended are lost"
+    ]
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert (data / MARK).is_file()
+    with open_store(data) as store:
+        assert set(asyncio.run(ids(store))) == {"r2", "r3", "r4", "r5"}
+        log = stored(store, "r3").log(Stream.STDOUT)
+        assert log
+        assert log.read(0, 10).data == b"r3"
+
+
+def test_output_that_cannot_be_read_for_the_journal_lies_in_its_directory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no descriptor is left (EMFILE) a run that has ended is kept all the same, and the fault is logged."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = new(store, LS, "r1")
+            run.promote()
+            run.append(memoryview(b"output"))
+            run.logs[Stream.STDOUT].close()  # reading takes a descriptor then
+            run.finish(DONE)
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            try:
+                await store.seal(run)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            store.release(run)
+            assert (await store.get("r1")).result().status is RunStatus.COMPLETED
+            assert (tmp_path / "unpublished").is_dir()
+
+    with caplog.at_level("ERROR", LOGGER.name):
+        in_loop(test)
+    assert "r1: its output cannot be read" in caplog.text
 
 
 def test_only_runs_are_shown(tmp_path: Path) -> None:
