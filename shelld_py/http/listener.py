@@ -7,6 +7,7 @@ the daemon lives. Knows nothing of requests: `Admission` asks `Capacity` which i
 
 import asyncio
 import errno
+import heapq
 import socket
 from collections.abc import Callable
 from typing import Any, Final
@@ -66,6 +67,8 @@ class Listener:
         self._make = make
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[Any]] = set()
+        self._oldest: list[Connection] = []
+        """Those that are to end next, the very next last; of this turn."""
         self._pause: asyncio.TimerHandle | None = None
         self._resume()
 
@@ -83,6 +86,7 @@ class Listener:
         self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
+        self._oldest.clear()
         for _ in range(_AT_ONCE):
             try:
                 accepted, _address = self._listening.accept()
@@ -112,8 +116,13 @@ class Listener:
 
     def _end_oldest(self) -> bool:
         """End the connection that has waited longest for a request, of those first that never had a good one."""
-        connections = (each for each in self._capacity.connections if isinstance(each, Connection))
-        waiting = [each for each in connections if each.waiting_since]
-        if waiting:
-            min(waiting, key=lambda each: (each.trusted, each.waiting_since)).give_way()
-        return bool(waiting)
+        if not self._oldest:
+            # For all of a turn at once: to look at a thousand connections for each that comes would take 5 ms.
+            connections = (each for each in self._capacity.connections if isinstance(each, Connection))
+            waiting = (each for each in connections if each.waiting_since)
+            self._oldest = heapq.nsmallest(_AT_ONCE, waiting, key=lambda each: (each.trusted, each.waiting_since))
+            self._oldest.reverse()
+        if not self._oldest:
+            return False
+        self._oldest.pop().give_way()
+        return True
