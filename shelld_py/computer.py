@@ -6,7 +6,7 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from shelld_py.metadata import (
 from shelld_py.models import ActiveRun, KillResult, ShellDocument, ShellState, ShellStatus, StartupRequest
 from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
+from shelld_py.shells.keys import pasted, typed
 from shelld_py.shells.limits import KernelLimits
 from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.run import LiveRun, Run
@@ -192,6 +193,11 @@ class Computer:
             await self.shells.end_one_shot(shell)
             survivors = ()
         return KillResult(state=shell.state, run=run.run_id, killed=killed, survivors=survivors)
+
+    async def input_for(self, run: Run, keys: Sequence[str], paste: str | None = None) -> bytes:
+        """Return the bytes of `keys`, or of what is pasted, as the program in the terminal of `run` wants them."""
+        modes = await self.screens.modes(run)
+        return typed(keys, modes) if keys else pasted(paste or "", modes)
 
     async def close_run(self, run: Run) -> KillResult:
         """Kill a run if it is going on, and remove its files."""

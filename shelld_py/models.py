@@ -126,6 +126,9 @@ MaxOutput = Annotated[int, Meta(ge=0, description="Characters to return of each 
 
 StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the run has accepted before.")]
 
+KEYS: Final = (
+    "In place of `text`: names of keys (`Enter`, `Escape`, `Up`, `PageDown`, `F5`, `C-c`, `M-x`, `S-Tab`), and text."
+)
 WAIT_FOR_REPLY: Final = "Then wait so long for the end, or for a wait for input, and answer with what was written."
 
 
@@ -231,12 +234,16 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
 
 
 class StdinRequest(Request, frozen=True, kw_only=True):
-    """Text for the terminal of a running command.
+    """Text, keys, or what is pasted, for the terminal of a running command.
 
     `offset` counts the bytes of standard input that the run has accepted before this text.
     """
 
     text: Annotated[str, Meta(description="What to type; a control character is a key.")] = ""
+    keys: Annotated[tuple[str, ...], Meta(description=KEYS)] = ()
+    paste: (
+        Annotated[str, Meta(description="Text to paste, in brackets where the program has asked for them.")] | None
+    ) = None
     eof: Annotated[bool, Meta(description="Type end-of-file after it.")] = False
     offset: StdinOffset | None = None
     wait: Annotated[Duration, Meta(description=WAIT_FOR_REPLY)] | None = None

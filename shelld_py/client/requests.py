@@ -360,21 +360,36 @@ def output_call(path: str, *, wait: Duration | None, **fields: object) -> Call[O
 
 
 def stdin(
-    base: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration | None = None
+    base: str,
+    text: str | bytes = "",
+    *,
+    keys: Sequence[str] = (),
+    paste: str | None = None,
+    eof: bool = False,
+    offset: int | None = None,
+    wait: Duration | None = None,
 ) -> Call[Any]:
     """Type `text` into the running command's terminal, and end-of-file after it; return the bytes accepted in all.
+
+    In place of `text`, `keys` are names of keys and text (`["i", "hello", "Escape", ":wq", "Enter"]`), and `paste` is
+    text as somebody would paste it.
 
     With `wait`, wait so long for the command to end or to wait for input again, and return a `Reply`: what it has
     written since. `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises
     `NoRunningCommand`, `StdinGap`.
     """
+    content = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    if keys or paste is not None:
+        if content:
+            raise ValueError("There are both text and keys or paste: leave out one of them.")
+        content = json_content({"keys": keys} if paste is None else {"keys": keys, "paste": paste})
     return Call(
         method="POST",
         path=f"{base}/stdin",
         parse=member("accepted", int) if wait is None else decoded(Reply),
         params=parameters(eof=eof or None, offset=offset, wait=wait),
-        headers=_BYTES,
-        content=text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text,
+        headers=JSON_CONTENT if keys or paste is not None else _BYTES,
+        content=content,
         wait=0.0 if wait is None else seconds(wait),
     )
 
@@ -559,6 +574,8 @@ def type_into_run(
     run_id: str,
     text: str | bytes = "",
     *,
+    keys: Sequence[str] = (),
+    paste: str | None = None,
     eof: bool = False,
     offset: int | None = None,
     wait: Duration | None = None,
@@ -568,7 +585,7 @@ def type_into_run(
     With `wait`, wait so long for the run to end or to wait for input again, and return a `Reply`: what it has written
     since. `offset` is how many bytes were accepted before: a repeat is not typed twice. Raises `NoRunningCommand`.
     """
-    return stdin(_run(base, run_id), text, eof=eof, offset=offset, wait=wait)
+    return stdin(_run(base, run_id), text, keys=keys, paste=paste, eof=eof, offset=offset, wait=wait)
 
 
 def kill_run(

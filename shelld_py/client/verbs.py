@@ -4,7 +4,7 @@ A verb returns its result where the part blocks, and something to await where it
 each. client.py makes parts of these tables, and adds what sends and what makes objects.
 """
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
@@ -70,10 +70,25 @@ class Typing(Protocol[Count_co, Reply_co]):
     """`stdin` of a shell: how much was accepted, or with `wait` what came of it."""
 
     @overload
-    def __call__(self, text: str | bytes = "", *, eof: bool = False, offset: int | None = None) -> Count_co: ...
+    def __call__(
+        self,
+        text: str | bytes = "",
+        *,
+        keys: Sequence[str] = (),
+        paste: str | None = None,
+        eof: bool = False,
+        offset: int | None = None,
+    ) -> Count_co: ...
     @overload
     def __call__(
-        self, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration
+        self,
+        text: str | bytes = "",
+        *,
+        keys: Sequence[str] = (),
+        paste: str | None = None,
+        eof: bool = False,
+        offset: int | None = None,
+        wait: Duration,
     ) -> Reply_co: ...
 
 
@@ -82,11 +97,26 @@ class TypingIntoRun(Protocol[Count_co, Reply_co]):
 
     @overload
     def __call__(
-        self, run_id: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None
+        self,
+        run_id: str,
+        text: str | bytes = "",
+        *,
+        keys: Sequence[str] = (),
+        paste: str | None = None,
+        eof: bool = False,
+        offset: int | None = None,
     ) -> Count_co: ...
     @overload
     def __call__(
-        self, run_id: str, text: str | bytes = "", *, eof: bool = False, offset: int | None = None, wait: Duration
+        self,
+        run_id: str,
+        text: str | bytes = "",
+        *,
+        keys: Sequence[str] = (),
+        paste: str | None = None,
+        eof: bool = False,
+        offset: int | None = None,
+        wait: Duration,
     ) -> Reply_co: ...
 
 

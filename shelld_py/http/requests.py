@@ -29,6 +29,7 @@ from shelld_py.models import (
     StdinOffset,
     StdinRequest,
 )
+from shelld_py.shells.keys import check_keys
 from shelld_py.units import parse_duration
 from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 
@@ -367,6 +368,11 @@ async def stdin_request(request: HttpRequest, query: Any) -> StdinRequest:
     else:
         wanted = _raw(StdinRequest, "text", body, fields)
     check_encodable("text", wanted.text)
+    given = [name for name in ("text", "keys", "paste") if getattr(wanted, name)]
+    if len(given) > 1:
+        raise InvalidRequest(f"There are both {given[0]} and {given[1]}: leave out one of them.")
+    check_keys(wanted.keys)
+    check_encodable("paste", wanted.paste or "")
     return wanted
 
 

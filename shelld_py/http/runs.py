@@ -151,6 +151,8 @@ async def type_into(call: Call[Any, StdinRequest], shell: Shell, run: LiveRun | 
     wait = None if wanted.wait is None else duration_field("wait", wanted.wait)
     before = {stream: log.size for stream in Stream if run and (log := run.log(stream))}
     text = input_bytes(wanted.text)
+    if run and (wanted.keys or wanted.paste):
+        text = await call.computer.input_for(run, wanted.keys, wanted.paste)
     accepted = await shell.write_stdin(text, eof=wanted.eof, offset=wanted.offset, run=run)
     if wait is None or run is None:
         return AcceptedInput(accepted=accepted)

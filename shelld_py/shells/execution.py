@@ -288,7 +288,7 @@ class Execution:
             text = text[accepted - offset :]
         if text:
             bash.type(text)
-            self._line_typed = text.endswith(b"\n")
+            self._line_typed = text.endswith((b"\n", b"\r"))
         run.stdin_accepted += len(text)
         run.active_at = time.monotonic()
         run.signals_sent.update(number for key, number in bash.signal_keys.items() if key in text)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from shelld_py.models import Screen as ShownScreen
 from shelld_py.models import ScreenCursor, Stream
 from shelld_py.output.log import OutputLog
+from shelld_py.shells.keys import KeyModes
 from shelld_py.shells.record import DEFAULT_SIZE, Sizes
 from shelld_py.shells.run import Run
 
@@ -111,12 +112,11 @@ class Screens:
         async with emulation.lock:
             return await asyncio.to_thread(_drawn, emulation, run)
 
-    async def modes(self, run: Run) -> set[int]:
-        """Return the modes that the program in the terminal of `run` has set, as the emulation numbers them."""
+    async def modes(self, run: Run) -> KeyModes:
+        """Return how the program in the terminal of `run` wants keys to be sent."""
         emulation = await self._of(run)
         async with emulation.lock:
-            await asyncio.to_thread(emulation.catch_up)
-            return set(emulation.screen.mode)
+            return await asyncio.to_thread(_modes, emulation)
 
     def clear(self) -> None:
         """Forget all."""
@@ -167,6 +167,14 @@ def _shown(emulation: _Emulation, run: Run) -> ShownScreen:
         status=run.status,
         awaiting_input=run.awaiting_input,
     )
+
+
+def _modes(emulation: _Emulation) -> KeyModes:
+    from shelld_py.output.screen import APPLICATION_CURSOR, BRACKETED_PASTE
+
+    emulation.catch_up()
+    mode = emulation.screen.mode
+    return KeyModes(application_cursor=APPLICATION_CURSOR in mode, bracketed_paste=BRACKETED_PASTE in mode)
 
 
 def _drawn(emulation: _Emulation, run: Run) -> tuple[ShownScreen, str]:

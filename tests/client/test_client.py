@@ -260,3 +260,11 @@ def test_screen(client: Any) -> None:
     screen = client.screen(wait="1s")
     assert (screen.lines[:3], screen.cursor.row, screen.at) == (("a", "b", ""), 1, 3)
     assert client.runs.screen(result.run_id) == screen
+
+
+def test_keys(client: Any) -> None:
+    """Keys by their names, and a paste, go where text goes."""
+    run = client.run('IFS= read -r -d . a; printf %s "$a" | od -An -c', timeout=0)
+    assert client.stdin(keys=["a", "Tab", "Enter"]) == 3
+    assert client.runs.stdin(run.run_id, paste="b\n.") == 6
+    assert client.runs.wait(run.run_id).stdout.split() == ["a", "\\t", "\\n", "b", "\\n"]
