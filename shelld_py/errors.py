@@ -42,6 +42,14 @@ class KeyMismatch(ShelldError, status=401, code="key_mismatch"):
     """A key, but not the one that the daemon is locked to."""
 
 
+class ObserverKey(ShelldError, status=403, code="observer_key"):
+    """The key only looks, and this does more."""
+
+
+class TooManyObservers(ShelldError, status=429, code="too_many_observers"):
+    """So many keys for looking are good already."""
+
+
 class HostRefused(ShelldError, status=403, code="host_not_allowed"):
     """The header Host names none of the hosts that the daemon answers to."""
 
@@ -52,6 +60,10 @@ class OriginRefused(ShelldError, status=403, code="origin_not_allowed"):
 
 class NotFound(ShelldError, status=404, code="not_found"):
     """No such path."""
+
+
+class ObserverNotFound(NotFound, code="observer_not_found"):
+    """No key for looking has this id; it may have expired."""
 
 
 class RunNotFound(NotFound, code="run_not_found"):

@@ -449,6 +449,29 @@ class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
     not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
+class NewObserver(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that only looks, which is shown this once."""
+
+    observer_id: str
+    key: str
+    expires_at: Timestamp
+
+
+class ObserverStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a key that only looks."""
+
+    observer_id: str
+    description: str | None
+    created_at: Timestamp
+    expires_at: Timestamp
+
+
+class ObserverReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The key for looking that was withdrawn, by its id."""
+
+    observer_id: str
+
+
 class RunReference(msgspec.Struct, frozen=True, kw_only=True):
     """The run whose files were removed."""
 

@@ -21,6 +21,7 @@ from shelld_py.client.verbs import (
     BlockingPart,
     DaemonVerbs,
     FilesVerbs,
+    ObserversVerbs,
     RunsVerbs,
     Sender,
     SessionsVerbs,
@@ -292,6 +293,14 @@ class AsyncRuns(RunsVerbs, AwaitingPart):
         return _pieces(read, cursor)
 
 
+class Observers(ObserversVerbs, BlockingPart):
+    """The keys that only look."""
+
+
+class AsyncObservers(ObserversVerbs, AwaitingPart):
+    """The keys that only look."""
+
+
 class Files(FilesVerbs, BlockingPart):
     """Files below the daemon's allowed directories."""
 
@@ -336,6 +345,7 @@ class Client(DaemonVerbs, BlockingPart):
         self.runs = Runs(sender, "/runs")
         self.files = Files(sender, "/files")
         self.tools = Tools(sender, "/tools")
+        self.observers = Observers(sender, "/observers")
 
     def __enter__(self) -> Self:
         return self
@@ -371,6 +381,7 @@ class AsyncClient(DaemonVerbs, AwaitingPart):
         self.runs = AsyncRuns(sender, "/runs")
         self.files = AsyncFiles(sender, "/files")
         self.tools = AsyncTools(sender, "/tools")
+        self.observers = AsyncObservers(sender, "/observers")
 
     async def __aenter__(self) -> Self:
         return self

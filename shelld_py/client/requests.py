@@ -409,6 +409,24 @@ def metadata(base: str) -> Call[Metadata]:
     return Call(method="GET", path=f"{base}/metadata", parse=decoded(Metadata))
 
 
+def add_observer(
+    base: str, *, expires: Duration | None = None, description: str | None = None
+) -> Call[models.NewObserver]:
+    """Make a key that only looks, good for an hour unless `expires` says otherwise."""
+    fields = {"expires": expires, "description": description}
+    return _post(base, decoded(models.NewObserver), json_content(fields), wait=0.0)
+
+
+def list_observers(base: str) -> Call[list[models.ObserverStatus]]:
+    """Return what is known of the keys that only look, oldest first."""
+    return Call(method="GET", path=base, parse=decoded(list[models.ObserverStatus]))
+
+
+def remove_observer(base: str, observer_id: str) -> Call[None]:
+    """Withdraw a key that only looks. Raises `ObserverNotFound`."""
+    return Call(method="DELETE", path=f"{base}/{segment(observer_id)}", parse=nothing)
+
+
 def open_session(base: str, **options: Unpack[StartupOptions]) -> Call[str]:
     """Open a shell; return its session id. Raises `TooManySessions`."""
     return Call(

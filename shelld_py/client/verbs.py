@@ -207,6 +207,14 @@ class SessionsVerbs:
     close = verb(requests.close_session)
 
 
+class ObserversVerbs:
+    """The verbs for keys that only look."""
+
+    add = verb(requests.add_observer)
+    list = verb(requests.list_observers)
+    remove = verb(requests.remove_observer)
+
+
 class RunsVerbs:
     """The verbs for runs."""
 

@@ -196,6 +196,7 @@ ENDPOINTS: Final = (
         name="get_metadata",
         tag=Tag.DAEMON,
         handler=_metadata,
+        looks=True,
         summary="System, shell, and what may be used",
         description="The operating system, bash, CPUs and memory, and the limits, time-outs and directories that hold.",
         query=Query,

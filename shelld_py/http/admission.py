@@ -20,12 +20,15 @@ from shelld_py.errors import (
     BodyTooLarge,
     HostRefused,
     InvalidRequest,
+    KeyMismatch,
     KeyRequired,
+    ObserverKey,
     OriginRefused,
     Overloaded,
+    ShelldError,
     ShuttingDown,
 )
-from shelld_py.http.keylock import KeyHolder, checked_key
+from shelld_py.http.keylock import KeyHolder, Observer, checked_key
 from shelld_py.http.listener import Capacity
 from shelld_py.http.requests import header, header_fields
 from shelld_py.idle import IdleTimer
@@ -43,13 +46,15 @@ _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 class Admitted:
     """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
 
-    __slots__ = ("_limit", "_receive", "_received", "_whole", "active", "ended", "task", "waits_for_body")
+    __slots__ = ("_limit", "_receive", "_received", "_whole", "active", "ended", "observer", "task", "waits_for_body")
 
-    def __init__(self, receive: Receive, limit: int, *, active: bool) -> None:
+    def __init__(self, receive: Receive, limit: int, *, active: bool, observer: Observer | None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
-        self.ended: str | None = None
+        self.ended: ShelldError | None = None
+        self.observer = observer
+        """Who has asked for it with a key that only looks."""
         self.active = active
         """Whether it counts for the idle timer."""
         self.waits_for_body = False
@@ -83,12 +88,14 @@ class Admission:
         *,
         exists: Callable[[Scope], bool],
         continues: Callable[[Scope], bool],
+        looks: Callable[[Scope], bool] = lambda _: False,
         unlimited: frozenset[tuple[str, str]] = frozenset(),
         passive: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         """`exists` tells whether there is an endpoint for a request: one without does not lock.
 
-        `continues` tells whether a request without a key goes on with what one with the key has begun. For the methods
+        `continues` tells whether a request without a key goes on with what one with the key has begun, `looks` whether
+        one does nothing but look. For the methods
         and paths in `unlimited`, `server.max_body` does not hold; those in `passive` are no activity.
         """
         self._keys = keys
@@ -100,14 +107,17 @@ class Admission:
         self._capacity = capacity
         self._exists = exists
         self._continues = continues
+        self._looks = looks
+        self._withdrawals: set[asyncio.Task[None]] = set()
+        keys.observers.on_end = self._withdrawn
         self._closed: str | None = None
         self._admitted: set[Admitted] = set()
 
     def admit(self, scope: Scope, receive: Receive) -> Admitted:
         """Let a request in that needs a key; `release` it when it is over.
 
-        Raises `HostRefused`, `OriginRefused`, `KeyRequired`, `KeyMismatch`, `Overloaded`, `ShuttingDown`,
-        `BodyTooLarge`.
+        Raises `HostRefused`, `OriginRefused`, `KeyRequired`, `KeyMismatch`, `ObserverKey`, `Overloaded`,
+        `ShuttingDown`, `BodyTooLarge`.
         """
         self.check_site(scope)
         key = None
@@ -116,6 +126,9 @@ class Admission:
         except KeyRequired:
             if not self._continues(scope):
                 raise
+        observer: Observer | None = scope.get("observer")
+        if observer and not self._looks(scope):
+            raise ObserverKey("This key only looks. What changes anything needs the key of the owner.")
         if is_essential(scope):
             self._capacity.spare()
         elif self._capacity.scarce():
@@ -123,13 +136,13 @@ class Admission:
         if self._closed:
             raise ShuttingDown(self._closed)
         endpoint = (scope.get("method"), scope["path"])
-        active = endpoint not in self._passive
+        active = endpoint not in self._passive and observer is None
         if active:
             self._idle.begin()
         if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
         limit = sys.maxsize if endpoint in self._unlimited else self._limit
-        admitted = Admitted(receive, limit, active=active)
+        admitted = Admitted(receive, limit, active=active, observer=observer)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
@@ -185,14 +198,22 @@ class Admission:
         """End all requests but the one that asks for it. Returns when they are over, threads included."""
         await self._end(lambda _: True, patience=_LAST_ANSWERS)
 
-    async def _end(self, which: Callable[[Admitted], bool], patience: float) -> None:
+    def _withdrawn(self, observer: Observer) -> None:
+        """End what goes on with a key that has ended."""
+        reason = KeyMismatch("The key has expired, or was withdrawn.")
+        ending = self._end(lambda admitted: admitted.observer is observer, patience=0.0, reason=reason)
+        task = asyncio.get_running_loop().create_task(ending)
+        self._withdrawals.add(task)
+        task.add_done_callback(self._withdrawals.discard)
+
+    async def _end(self, which: Callable[[Admitted], bool], patience: float, reason: ShelldError | None = None) -> None:
         own = asyncio.current_task()
         ending = [admitted for admitted in self._admitted if which(admitted) and admitted.task is not own]
         tasks = {admitted.task for admitted in ending}
         if tasks and patience:
             _, tasks = await asyncio.wait(tasks, timeout=patience)
         for admitted in ending:
-            admitted.ended = self._closed or "The request was ended."
+            admitted.ended = reason or ShuttingDown(self._closed or "The request was ended.")
         while tasks:
             # Once more each second: the first one may be spent on a send to a client that does not read.
             for task in tasks:

@@ -25,8 +25,8 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
-from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError, ShuttingDown
-from shelld_py.http import about, events, files, runs, screen, shells, tools
+from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError
+from shelld_py.http import about, events, files, observers, runs, screen, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -50,7 +50,7 @@ _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
     *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *events.ENDPOINTS,
-    *about.ENDPOINTS,
+    *observers.ENDPOINTS, *about.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)
@@ -154,11 +154,19 @@ class Application:
             capacity,
             exists=self._exists,
             continues=self._continues,
+            looks=self._looks,
             unlimited=frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited),
             passive=frozenset((item.method, item.path) for item in ENDPOINTS if item.passive),
         )
         services = Services(
-            computer, self._repeats, idle, self._recycle, shut_down, self.admission.check_open, ENDPOINTS
+            computer,
+            self._repeats,
+            idle,
+            self._recycle,
+            shut_down,
+            self.admission.check_open,
+            ENDPOINTS,
+            keys.observers,
         )
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
@@ -218,7 +226,7 @@ class Application:
             if admitted is None or admitted.ended is None:
                 raise
             admitted.task.uncancel()
-            error = ShuttingDown(admitted.ended)
+            error = admitted.ended
         except ShelldError as refusal:
             error = refusal
         except ClientDisconnect:
@@ -302,6 +310,12 @@ class Application:
         if scope["type"] == "websocket":
             return self._socket_events is not None and scope["path"] == SOCKET_PATH
         return self._table.exists(scope)
+
+    def _looks(self, scope: Scope) -> bool:
+        """Return whether a request is to an endpoint that only looks."""
+        serve = self._table.find(scope) if scope["type"] == "http" else None
+        endpoint = serve.func.__self__ if isinstance(serve, partial) else None  # type: ignore[attr-defined]
+        return isinstance(endpoint, Endpoint) and endpoint.looks
 
     def _continues(self, scope: Scope) -> bool:
         """Return whether a request belongs to a connection of Socket.IO that was opened with the key."""

@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from shelld_py.computer import Computer
 from shelld_py.errors import NotFound, ShelldError
 from shelld_py.http.answers import json_response
+from shelld_py.http.keylock import Observers
 from shelld_py.http.repeats import Repeats
 from shelld_py.http.requests import Form, Query, json_body, query_of, requested_form
 from shelld_py.idle import IdleTimer
@@ -102,6 +103,7 @@ class Services:
     shut_down: Callable[[], None]
     check_open: Callable[[], None]
     endpoints: "tuple[Endpoint, ...]"
+    observers: Observers
 
     @cached_property
     def toolbox(self) -> "Toolbox":
@@ -126,7 +128,11 @@ class Call(Generic[_Query, _Body]):
     @property
     def shell(self) -> Shell:
         """The shell that the path names; the main shell where it names none. Raises `SessionNotFound`."""
-        return self.computer.shells.get(self.request.scope["path_params"].get("session_id", MAIN))
+        scope, shells = self.request.scope, self.computer.shells
+        session_id = scope["path_params"].get("session_id", MAIN)
+        if "observer" in scope and (shell := shells.find(session_id)):
+            return shell  # looking is no activity
+        return shells.get(session_id)
 
     async def run(self) -> Run:
         """Return the run that the path names. Raises `RunNotFound`."""
@@ -159,6 +165,8 @@ class Endpoint:
     """What of the model is its text form, where it has one."""
     public: bool = False
     """Whether it needs no key."""
+    looks: bool = False
+    """Whether it changes nothing, and nothing happens for it: so a key that only looks may ask for it."""
     passive: bool = False
     """Whether it is no activity, however long it lasts."""
 

@@ -135,6 +135,7 @@ ENDPOINTS: Final = (
         name="read_events",
         tag=Tag.DAEMON,
         handler=_events,
+        looks=True,
         summary="All that happens, as one stream",
         description=(
             "Server-sent events: first a snapshot, then each change of a state, each run that begins, waits for input "

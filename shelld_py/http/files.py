@@ -22,6 +22,7 @@ from shelld_py.files import (
     ByteRange,
     ChangeRequest,
     ChangeResult,
+    Effect,
     FileOperation,
     RawFile,
 )
@@ -205,6 +206,7 @@ def _declared(operation: FileOperation) -> Endpoint:
         name=_NAMES.get(operation.name, f"{operation.name}_file"),
         tag=Tag.FILES,
         handler=_perform,
+        looks=operation.effect is Effect.READS,
         summary=operation.summary,
         description=operation.description,
         query=Query,
@@ -221,6 +223,7 @@ ENDPOINTS: Final = (
         path="/files/raw",
         name="read_raw_file",
         handler=_read_raw,
+        looks=True,
         tag=Tag.FILES,
         summary="The bytes of a file",
         description=(
@@ -274,6 +277,7 @@ ENDPOINTS: Final = (
         path="/files/archive",
         name="read_archive",
         handler=_read_archive,
+        looks=True,
         tag=Tag.FILES,
         summary="A directory or a file as an archive",
         description=(

@@ -1,17 +1,89 @@
 """The key: who may speak to the daemon.
 
 The first request with a key to an existing endpoint locks the daemon to that key, unless one was set in
-advance. Keys are compared in constant time.
+advance. Its owner can make further keys, which only look. Keys are compared in constant time.
 """
 
+import asyncio
+import hashlib
 import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from starlette.types import Scope
 
 from shelld_py.audit import key_fingerprint
 from shelld_py.config import KEY_PATTERN
-from shelld_py.errors import KeyMismatch, KeyRequired
+from shelld_py.errors import KeyMismatch, KeyRequired, ObserverNotFound, TooManyObservers
 from shelld_py.http.requests import header_fields
+
+_MOST_OBSERVERS: Final = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Observer:
+    """Who has a key that only looks. Of the key its hash is kept; times are Unix times."""
+
+    observer_id: str
+    digest: bytes
+    description: str | None
+    created_at: float
+    expires_at: float
+    timer: asyncio.TimerHandle
+
+
+class Observers:
+    """The keys that only look. Belongs to an event loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Observer] = {}
+        self.on_end: Callable[[Observer], None] = lambda _: None
+        """Called with one whose key has expired, or was withdrawn."""
+
+    @property
+    def all(self) -> list[Observer]:
+        """Those whose keys are good, oldest first."""
+        return list(self._known.values())
+
+    def add(self, seconds: float, description: str | None) -> tuple[Observer, str]:
+        """Make a key that is good for so long; return whose it is, and the key. Raises `TooManyObservers`."""
+        if len(self._known) >= _MOST_OBSERVERS:
+            raise TooManyObservers(f"There are {_MOST_OBSERVERS} of them. DELETE /observers/ID withdraws one.")
+        observer_id, key, now = secrets.token_hex(6), secrets.token_urlsafe(32), time.time()
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire, observer_id)
+        observer = Observer(observer_id, _digest(key.encode()), description, now, now + seconds, timer)
+        self._known[observer_id] = observer
+        return observer, key
+
+    def find(self, key: bytes) -> Observer | None:
+        """Return whose key this is. All are compared, so that the time tells nothing."""
+        digest = _digest(key)
+        found = [observer for observer in self._known.values() if hmac.compare_digest(observer.digest, digest)]
+        return found[0] if found else None
+
+    def remove(self, observer_id: str) -> None:
+        """Withdraw a key. Raises `ObserverNotFound`."""
+        observer = self._known.pop(observer_id, None)
+        if observer is None:
+            raise ObserverNotFound(f"There is no observer {observer_id[:50]}; its key may have expired.")
+        observer.timer.cancel()
+        self.on_end(observer)
+
+    def clear(self) -> None:
+        """Withdraw all."""
+        for observer_id in list(self._known):
+            self.remove(observer_id)
+
+    def _expire(self, observer_id: str) -> None:
+        if observer_id in self._known:
+            self.remove(observer_id)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
 
 
 class KeyHolder:
@@ -21,6 +93,7 @@ class KeyHolder:
         """`preset` is the key that was set in advance."""
         self._preset = preset.encode() if preset is not None else None
         self._key = self._preset
+        self.observers = Observers()
         self.locked = self._key is not None
         """Whether there is a key."""
 
@@ -40,15 +113,22 @@ class KeyHolder:
 
     def forget(self) -> None:
         """Unlock, for the next client; a key that was set in advance stays."""
+        self.observers.clear()
         self._key, self.locked = self._preset, self._preset is not None
 
 
 def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
-    """Return the key of a request. Raises `KeyRequired`, `KeyMismatch`. Where nothing is locked any key will do."""
+    """Return the key of a request. Raises `KeyRequired`, `KeyMismatch`. Where nothing is locked any key will do.
+
+    Where it is one that only looks, the scope has the `observer`.
+    """
     key = presented_key(scope)
     if not key:
         raise KeyRequired("The X-Shell-Key header is required.")
     if not holder.matches(key):
+        if observer := holder.observers.find(key):
+            scope["observer"] = observer
+            return key
         raise KeyMismatch("The provided key does not match the locked key.")
     if not holder.locked and not KEY_PATTERN.fullmatch(key.decode("latin-1")):
         raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")

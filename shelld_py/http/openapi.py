@@ -23,6 +23,7 @@ from shelld_py.errors import (
     KeyRequired,
     MethodNotAllowed,
     NotFound,
+    ObserverKey,
     OriginRefused,
     Overloaded,
     ShelldError,
@@ -39,7 +40,16 @@ Document = dict[str, Any]
 _SCHEMAS: Final = "#/components/schemas/"
 _PATH_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _ANYWHERE: Final = (InvalidRequest, MethodNotAllowed, BodyTooLarge, ShelldError)
-_WITH_KEY: Final = (KeyRequired, KeyMismatch, HostRefused, OriginRefused, BodyTimeout, Overloaded, ShuttingDown)
+_WITH_KEY: Final = (
+    KeyRequired,
+    KeyMismatch,
+    ObserverKey,
+    HostRefused,
+    OriginRefused,
+    BodyTimeout,
+    Overloaded,
+    ShuttingDown,
+)
 _POST_HEADER: Final = Header(
     name="Idempotency-Key",
     meaning="The same key with the same request is not done again.",

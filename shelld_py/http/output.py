@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
+from shelld_py.errors import ObserverKey
 from shelld_py.http.answers import json_response, output_pieces, result_of_events, text_type
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Success
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
@@ -122,6 +123,8 @@ def _events(call: Call[OutputQuery, None], run: Run, cursor: int) -> Response:
     for_input = query.on_input is OnInput.RETURN
     events = follow(run, logs, query.format, timeout, result, for_input=for_input)
     shell = call.computer.shells.find(run.session_id)
+    if query.echo and "observer" in call.request.scope:
+        raise ObserverKey("echo changes what the terminal shows: that needs the key of the owner.")
     if query.echo and shell and run.running:
         events = holding(shell.echo(), events)
     return StreamingResponse(events, headers=EVENT_HEADERS, media_type=MEDIA_TYPE)

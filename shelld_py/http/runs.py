@@ -286,6 +286,7 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/runs",
+        looks=True,
         name="list_runs",
         tag=Tag.RUNS,
         handler=_list_runs,
@@ -304,6 +305,7 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/runs/{run_id}",
+        looks=True,
         name="get_run",
         tag=Tag.RUNS,
         handler=_get_run,
@@ -327,6 +329,7 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/runs/{run_id}/output",
+        looks=True,
         name="read_run_output",
         tag=Tag.RUNS,
         handler=_output,
@@ -341,6 +344,7 @@ ENDPOINTS: Final = (
     Endpoint(
         method="GET",
         path="/runs/{run_id}/wait",
+        looks=True,
         name="wait_for_run",
         tag=Tag.RUNS,
         handler=_wait,

@@ -120,6 +120,7 @@ ENDPOINTS: Final = (
         name="list_tools",
         tag=Tag.TOOLS,
         handler=_list_tools,
+        looks=True,
         summary="The tools for an agent's model",
         description="With their JSON schemas, in the form that the API of a model takes.",
         query=ToolsQuery,

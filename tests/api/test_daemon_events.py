@@ -49,9 +49,9 @@ class Stream:
 
 
 @contextlib.contextmanager
-def reading(daemon: RunningDaemon, query: str = "", after: int | None = None) -> Iterator[Stream]:
+def reading(daemon: RunningDaemon, query: str = "", after: int | None = None, key: str = KEY) -> Iterator[Stream]:
     """Read the events on a connection of their own."""
-    headers = {"X-Shell-Key": KEY} | ({} if after is None else {"Last-Event-ID": str(after)})
+    headers = {"X-Shell-Key": key} | ({} if after is None else {"Last-Event-ID": str(after)})
     with (
         httpx.Client(base_url=daemon.url, headers=headers, timeout=PATIENCE, verify=False) as client,
         client.stream("GET", f"/events{query}") as answer,

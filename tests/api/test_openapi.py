@@ -183,6 +183,11 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "GET", "/status", {"headers": {**form, "X-Shell-Key": "wrong"}}, 401
     yield "GET", "/openapi.json", {}, 200
     yield "GET", "/metadata", {}, 200
+    observer = daemon.client.post("/observers")
+    yield "POST", "/observers", {"json": {"expires": "1s"}}, 201
+    yield "GET", "/observers", {}, 200
+    yield "DELETE", f"/observers/{observer.json()['observer_id']}", {}, 200
+    yield "DELETE", "/observers/unknown", {}, 404
     # A run from its beginning to its end.
     fields = {"command": f"{gate}; echo done", "run_id": "described", "timeout": 0, "environment": {"A": "b"}}
     yield "POST", "/run", {"headers": JSON, "json": fields}, 202
