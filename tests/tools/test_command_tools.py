@@ -172,6 +172,7 @@ def test_shell_exec_stops_waiting_and_a_killed_command_is_an_error(bench: Bench)
 
 def test_a_deadline_and_what_is_said_of_it(bench: Bench) -> None:
     """While the command goes on, when it will be killed; afterwards that it was."""
+    bench.daemon.fresh()
     called = bench.call("shell_exec", command="sleep 987", timeout=0.05, deadline=0.5)
     assert re.search(r"still running, .*, killed in \d+ms at its deadline, shell_wait", called.footer)
     waited = bench.call("shell_wait", shell_id=called.answer["run_id"])
