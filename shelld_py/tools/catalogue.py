@@ -6,7 +6,7 @@ from typing import Final
 from shelld_py.audit import told
 from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, ShelldError, ToolNotFound
-from shelld_py.models import RunResult
+from shelld_py.models import RunResult, Screen
 from shelld_py.tools import commands, data, editor, jobs, main_shell
 from shelld_py.tools.files import FILE_TOOLS
 from shelld_py.tools.schemas import Schema, arguments_schema
@@ -168,12 +168,25 @@ TOOLS: Final = (
         title="Type into the persistent bash",
         description=(
             "Type into the command that bash has left running, wait until it has ended or asks again, and return its "
-            "new output. With an empty text it only waits and returns the new output."
+            "new output. With an empty text it only waits and returns the new output. A program that draws takes keys, "
+            "and bash_screen shows what it looks like."
         ),
         arguments=data.BashInput,
         result=data.BashResult,
         hints=_RUNS,
         handler=main_shell.bash_input,
+    ),
+    Tool(
+        name="bash_screen",
+        title="Look at the screen of the persistent bash",
+        description=(
+            "Show the terminal as a person would see it, with the place of the cursor. For programs that draw, such as "
+            "vim, less, top and dialogs: press keys with bash_input, then look."
+        ),
+        arguments=data.BashScreen,
+        result=Screen,
+        hints=_READS,
+        handler=main_shell.bash_screen,
     ),
     Tool(
         name="str_replace_based_edit_tool",

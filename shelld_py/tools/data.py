@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from shelld_py.models import Cause, Request, RunStatus, Stream, Streams
+from shelld_py.models import KEYS, Cause, Request, RunStatus, Stream, Streams
 
 CommandLine = Annotated[
     str, Meta(min_length=1, description="The command line, as bash takes it; it may have many lines.")
@@ -149,10 +149,17 @@ class BashInput(Request, frozen=True, kw_only=True):
     text: Annotated[
         str,
         Meta(description="Typed as it is: end a line with \\n; \\u0003 is Ctrl-C. Empty: only wait for output."),
-    ]
+    ] = ""
+    keys: Annotated[tuple[str, ...], Meta(description=KEYS)] = ()
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="Milliseconds to wait for the end or the next question.")
     ] = None
+
+
+class BashScreen(Request, frozen=True, kw_only=True):
+    """A look at the screen of the main shell."""
+
+    wait_ms: Annotated[int, Meta(ge=0, description="Milliseconds to wait at the most until it is quiet.")] = 500
 
 
 class RunShellCommandResult(msgspec.Struct, frozen=True, kw_only=True):

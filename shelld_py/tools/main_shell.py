@@ -4,19 +4,22 @@ import asyncio
 from typing import Final
 
 from shelld_py.bash.command import input_bytes
-from shelld_py.errors import InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
+from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound, ShellBusy, ShellUnrecoverable
 from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, ShellState, StartupRequest, Stream
 from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
 from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.screens import settled
 from shelld_py.shells.shell import Shell
 from shelld_py.tools.commands import failed, longest_wait, needed_command, projection, shown, wait_for_run
-from shelld_py.tools.data import DEFAULT_PIECE, BashArguments, BashInput, BashResult
+from shelld_py.tools.data import DEFAULT_PIECE, BashArguments, BashInput, BashResult, BashScreen
 from shelld_py.tools.texts import bash_advice, deadline_note, ending_parts, run_text, seconds_text, with_footer
 from shelld_py.tools.tool import ToolCall, ToolResult
 
 _WAIT: Final = 45.0
 """Seconds that a call waits unless it says otherwise: clients often give up after sixty."""
 _ANSWER_WAIT: Final = 10.0
+_KEYS_WAIT: Final = 1.0
+"""A program that draws waits for the next key all the time, and is not always seen to: bash_screen shows it."""
 _TOLD_OF_COMMAND: Final = 80
 _RESTART: Final = 'bash {"restart": true} starts a fresh one'
 
@@ -55,16 +58,39 @@ async def bash_input(arguments: BashInput, call: ToolCall) -> ToolResult:
     """Type into the command that runs in the main shell, wait, and give what it has written since it was last seen."""
     run = call.computer.main.run
     if run is None:
-        return await _rest(call, typed=bool(arguments.text))
+        return await _rest(call, typed=bool(arguments.text or arguments.keys))
     view = call.view
     if view.run_id != run.run_id:
         view.run_id, view.cursor = run.run_id, 0
-    if arguments.text:
+    if arguments.text and arguments.keys:
+        raise InvalidRequest("There are both text and keys: leave out one of them.", argument="keys")
+    if arguments.text or arguments.keys:
         text = input_bytes(arguments.text)
+        if arguments.keys:
+            text = await call.computer.input_for(run, arguments.keys)
         await call.computer.main.write_stdin(text, eof=False, offset=None, run=run)
-    default = _ANSWER_WAIT if arguments.text else _WAIT
+    default = _ANSWER_WAIT if arguments.text else _KEYS_WAIT if arguments.keys else _WAIT
     await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, default), started_here=False)
     return await _new_output(call, run)
+
+
+async def bash_screen(arguments: BashScreen, call: ToolCall) -> ToolResult:
+    """Show the terminal of the main shell, once the program in it has done with drawing."""
+    last = call.computer.main.last_run
+    if last is None:
+        raise RunNotFound("No command has been run in this shell: bash runs one.")
+    run = await call.computer.store.get(last.run_id)
+    await settled(run, None, longest_wait(call, arguments.wait_ms / 1000))
+    screen = await call.computer.screens.shown(run)
+    running = screen.status is RunStatus.RUNNING
+    cursor = screen.cursor
+    text = with_footer(
+        "\n".join(screen.lines).rstrip("\n"),
+        f"{screen.rows} rows, {screen.cols} columns",
+        f"cursor in row {cursor.row + 1}, column {cursor.col + 1}{'' if cursor.visible else ', not shown'}",
+        'bash_input {"keys": ["Down", "Enter"]} presses keys' if running else "the command has ended",
+    )
+    return ToolResult(result=screen, text=text, run_id=run.run_id, running=running, is_error=False)
 
 
 async def _started(call: ToolCall, *, restart: bool) -> Shell:

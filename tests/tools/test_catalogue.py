@@ -39,6 +39,7 @@ NAMES = [
     "find",
     "bash",
     "bash_input",
+    "bash_screen",
     "str_replace_based_edit_tool",
 ]
 SCHEMAS = {

@@ -145,3 +145,17 @@ def test_the_call_can_bound_every_wait(main: Bench) -> None:
     called = main.call("bash", query="&timeout=100ms", command="sleep 60", timeout_ms=50_000)
     assert called.answer["running"] is True
     assert 0.1 <= called.result["duration"] < 5
+
+
+def test_a_program_that_draws_is_driven_by_keys_and_looked_at(main: Bench) -> None:
+    """bash_input presses keys by their names, and bash_screen shows what comes of it."""
+    command = r"printf '\033[2J\033[3;5Hdrawn'; read -rsn3 key; printf '\033[1;1H%s' ${key:1}; read -r"
+    main.call("bash", command=command, timeout_ms=100)
+    called = main.call("bash_screen")
+    assert called.result["lines"][:3] == ["", "", "    drawn"]
+    assert "cursor in row 3, column 10" in called.footer
+    main.call("bash_input", keys=["Up"])
+    assert main.call("bash_screen").result["lines"][:3] == ["[A", "", "    drawn"]
+    main.call("bash_input", keys=["Enter"])
+    assert "the command has ended" in main.call("bash_screen").footer
+    assert main.refused("bash_input", keys=["F13"])["code"] in ("invalid_request", "no_running_command")
