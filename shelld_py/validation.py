@@ -164,8 +164,8 @@ def described(kind: Any, *, many: bool = False) -> str:
             return ("strings" if many else "a string") + _lengths(least, most, pattern)
         case inspect.TupleType(item_types=items):
             return f"a list of {len(items)} {described(items[0], many=True)}"
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            return f"a list of {described(item, many=True)}"
+        case inspect.ListType(item_type=item, min_length=n) | inspect.VarTupleType(item_type=item, min_length=n):
+            return f"a list of {described(item, many=True)}" + (f", at least {n}" if n else "")
         case inspect.DictType(value_type=item):
             return "an object" if isinstance(item, inspect.AnyType) else f"an object of {described(item, many=True)}"
         case inspect.StructType():

@@ -59,7 +59,7 @@ def test_words_mean_nothing_to_bash(daemon: RunningDaemon, path: str) -> None:
     [
         ({"argv": ["ls"], "command": "ls"}, "leave out one"),
         ({}, "missing"),
-        ({"argv": []}, "argv"),
+        ({"argv": []}, "a list of strings, at least 1"),
         ({"argv": [""]}, "argv is empty"),
         ({"argv": ["ls", "a\0b"]}, "argv[1] contains a NUL"),
         ({"argv": ["ls", 1]}, "argv"),
