@@ -1,15 +1,22 @@
 """What a request was, as the audit log tells it: who asked, for what, and what came of it."""
 
+from typing import Final
+
 from starlette.types import Scope
 
 from shelld_py.audit import key_fingerprint, told
 from shelld_py.errors import ShelldError
 from shelld_py.http.keylock import presented_key
 
+_LONGEST_PATH: Final = 4096
+"""Characters of a path that are kept: what a path of a file has at most."""
+_LONGEST_REFUSED: Final = 200
+"""Of a refused request, which anybody can send: a few long ones would make the file be rotated until all is gone."""
+
 
 def is_action(scope: Scope) -> bool:
     """Whether a request does something, or takes files away; not one that only looks how things are."""
-    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/files/")
+    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/files/", "/download/"))
 
 
 def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, object]:
@@ -24,7 +31,7 @@ def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, ob
     return {
         "key": key_fingerprint(key) if key else None,
         "address": f"{client[0]}:{client[1]}" if client else None,
-        "action": f"{scope['method']} {scope['path']}",
+        "action": f"{scope['method']} {scope['path'][: _LONGEST_REFUSED if error else _LONGEST_PATH]}",
         **told(*scope.get("asked", ()), *_arguments(scope)),
         "status": status,
         "error": error.code if error else None,

@@ -28,6 +28,7 @@ from shelld_py.errors import (
     ShelldError,
     ShuttingDown,
 )
+from shelld_py.http.connection import length_of
 from shelld_py.http.keylock import KeyHolder, Observer, checked_key
 from shelld_py.http.listener import Capacity
 from shelld_py.http.requests import header, header_fields
@@ -145,7 +146,7 @@ class Admission:
         admitted = Admitted(receive, limit, active=active, observer=observer)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
+        if declared.isdigit() and length_of(declared) > limit:
             self.release(admitted)
             raise too_large(limit)
         return admitted

@@ -150,7 +150,7 @@ class Exchange(RequestResponseCycle):
     def _small(self) -> bool:
         """Whether the rest of the body is so small that it can be passed over."""
         declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
-        return declared.isdigit() and int(declared) <= _SMALL_BODY
+        return declared.isdigit() and length_of(declared) <= _SMALL_BODY
 
 
 class Connection(HttpToolsProtocol):
@@ -359,3 +359,11 @@ class Connection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
+
+
+def length_of(declared: bytes) -> int:
+    """Return the number that a Content-Length of digits alone is.
+
+    The parser bounds the number, but not the zeros before it, and `int` takes no more than 4300 digits.
+    """
+    return int(declared.lstrip(b"0") or b"0")

@@ -99,8 +99,9 @@ class SocketEvents:
 
     def knows(self, scope: Scope) -> bool:
         """Return whether a request names a connection that was opened by one that has been let through."""
-        (connection, *_) = parse_qs(scope["query_string"]).get(b"sid", [b""])
-        return self._is_current(self._server.environ.get(connection.decode("latin-1")))
+        # As text: of bytes, parse_qs takes only those whose values are ASCII.
+        (connection, *_) = parse_qs(scope["query_string"].decode("latin-1")).get("sid", [""])
+        return self._is_current(self._server.environ.get(connection))
 
     def drop_clients(self) -> None:
         """Send all clients away: nothing that they ask for from now on is done."""

@@ -469,3 +469,11 @@ def test_without_descriptors_what_frees_some_is_still_done(start_daemon: Callabl
     wait_for(lambda: daemon.ask("POST", "/run", body="echo on", key=KEY).body == b"on\n")
     assert daemon.ask("POST", "/shutdown", key=KEY).body == b"shutting down"
     assert daemon.process.wait(20) == 0
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/health", 200), ("POST", "/exec", 400)])
+def test_a_length_with_zeros_before_it(shared_daemon: RunningDaemon, method: str, path: str, status: int) -> None:
+    """Zeros before a Content-Length do not matter, however many there are (RFC 9110, 8.6)."""
+    with Raw(shared_daemon) as client:
+        client.send(head(method, path, 1, KEY, Connection="close").replace("Length: ", f"Length: {'0' * 5000}") + " ")
+        assert client.rest().startswith(b"HTTP/1.1 %d " % status)

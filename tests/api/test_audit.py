@@ -17,7 +17,7 @@ from tests.daemons import KEY, RunningDaemon, running_daemon, wait_for
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon that has an audit log, `audit` beside its log."""
     directory = tmp_path_factory.mktemp("audited")
-    with running_daemon(directory, logging__audit=str(directory / "audit")) as daemon:
+    with running_daemon(directory, logging__audit=str(directory / "audit"), server__agent_sandbox="true") as daemon:
         daemon.fresh()
         yield daemon
 
@@ -76,6 +76,18 @@ def test_other_actions(
     told = line_of(audited, method, path, **options)
     assert told == {"key": key_fingerprint(key.encode()), "action": f"{method} {path}", **members}
     assert "file-secret" not in audit_file(audited).read_text()
+
+
+def test_a_file_that_is_taken_away_in_another_form(audited: RunningDaemon) -> None:
+    """What the client of agent-sandbox downloads is told like any other file."""
+    assert line_of(audited, "GET", "/download/nowhere")["action"] == "GET /download/nowhere"
+
+
+def test_strangers_cannot_have_it_rotated_away(audited: RunningDaemon) -> None:
+    """Of a refused request little is kept, however long its path is."""
+    told = line_of(audited, "POST", f"/{'x' * 30_000}", headers={"X-Shell-Key": "guess"})
+    assert told["error"] == "key_mismatch"
+    assert len(told["action"]) < 300
 
 
 def test_looking_is_no_action(audited: RunningDaemon) -> None:

@@ -254,7 +254,11 @@ def test_nobody_without_the_key_gets_through(served: RunningDaemon, transport: s
 
     asyncio.run(body())
     headers = {} if key is None else {"X-Shell-Key": key}
-    for path in ("/socket.io/?EIO=4&transport=polling", "/socket.io/?EIO=4&transport=polling&sid=guessed"):
+    for path in (
+        "/socket.io/?EIO=4&transport=polling",
+        "/socket.io/?EIO=4&transport=polling&sid=guessed",
+        "/socket.io/?EIO=4&transport=polling&sid=%C3%A9%FF",
+    ):
         for method in ("GET", "POST"):
             assert served.ask(method, path, headers=headers).status == 401
     upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
