@@ -449,6 +449,17 @@ class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
     not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
+class OpenPort(msgspec.Struct, frozen=True, kw_only=True):
+    """A TCP port that a process of a shell listens on; `run_id` is the run that has started it, where that is known."""
+
+    port: int
+    address: str
+    pid: int
+    command: str
+    session_id: str
+    run_id: str | None
+
+
 class NewObserver(msgspec.Struct, frozen=True, kw_only=True):
     """A key that only looks, which is shown this once."""
 

@@ -427,6 +427,11 @@ def remove_observer(base: str, observer_id: str) -> Call[None]:
     return Call(method="DELETE", path=f"{base}/{segment(observer_id)}", parse=nothing)
 
 
+def ports(base: str) -> Call[list[models.OpenPort]]:
+    """Return the TCP ports that processes of the shells listen on."""
+    return Call(method="GET", path=f"{base}/ports", parse=decoded(list[models.OpenPort]))
+
+
 def open_session(base: str, **options: Unpack[StartupOptions]) -> Call[str]:
     """Open a shell; return its session id. Raises `TooManySessions`."""
     return Call(

@@ -190,6 +190,7 @@ class DaemonVerbs(ShellVerbs):
     shutdown = verb(requests.shutdown)
     health = verb(requests.health)
     metadata = verb(requests.metadata)
+    ports = verb(requests.ports)
 
 
 class SessionVerbs(ShellVerbs):

@@ -50,6 +50,10 @@ class Background:
         """Return the processes that still run."""
         return [stat for item in self._items for stat in item.alive()]
 
+    def owner(self, pid: int) -> LiveRun | None:
+        """Return the ended run that has left this process behind."""
+        return next((item.run for item in self._items if any(stat.pid == pid for stat in item.left)), None)
+
     def add(self, run: LiveRun, left: list[ProcessStat]) -> None:
         """Keep `run` open for its processes `left`."""
         self._items.append(_Item(run, left))

@@ -306,6 +306,15 @@ class Shell:
         group = self._bash.foreground_group()
         return Foreground(pid=group, command=processes.command_line(group)) if group > 0 else None
 
+    def run_of(self, pid: int) -> str | None:
+        """Return the id of the run that has started a process of this shell, where that is known."""
+        stat = processes.process_stat(pid)
+        while stat and stat.pid != self.pid:
+            if owner := self._background.owner(stat.pid):
+                return owner.run_id
+            stat = processes.process_stat(stat.parent)
+        return self.run.run_id if self.run else None
+
     def resources(self) -> Resources:
         """What the shell and all it started use at this moment; the CPU's share since the last time asked."""
         usage = processes.tree_usage(self.pid) if self.pid else processes.TreeUsage(0.0, 0, 0)

@@ -191,12 +191,16 @@ def test_a_reader_that_does_not_read_holds_nothing_up(daemon: RunningDaemon) -> 
 
 
 def test_open_ports_are_told_to_who_asks(daemon: RunningDaemon) -> None:
-    """Those that are open already, and each change; nobody else hears of them."""
+    """Those that are open already, which are listed as well, and each change; nobody else hears of them."""
     server = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     run_id = daemon.start(f'python3 -c "{server}"')
     port = int(wait_for(lambda: daemon.client.get(f"/runs/{run_id}/output", headers={"Accept": "text/plain"}).text))
     with reading(daemon, "?ports=100ms&types=port_opened,port_closed") as stream:
         opened = stream.until("port_opened")[-1]
+        (listed,) = daemon.json("GET", "/ports")
+        assert (listed["port"], listed["address"], listed["session_id"]) == (port, "127.0.0.1", "main")
+        assert (listed["pid"], listed["run_id"]) == (opened[2]["pid"], run_id)
+        assert "socket.create_server" in listed["command"]
         assert (opened[1], opened[2]["port"], opened[2]["session_id"]) == (None, port, "main")
         daemon.client.post("/stdin", content=b"\n")
         assert stream.until("port_closed")[-1][2] == opened[2]

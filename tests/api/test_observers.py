@@ -32,6 +32,7 @@ LOOKS = {
     "list_tools",
     "read_events",
     "get_metadata",
+    "list_ports",
 }
 """What may be asked for with such a key, by the names of the operations; recordings as well, where there are any."""
 

@@ -186,6 +186,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     observer = daemon.client.post("/observers")
     yield "POST", "/observers", {"json": {"expires": "1s"}}, 201
     yield "GET", "/observers", {}, 200
+    yield "GET", "/ports", {}, 200
     yield "DELETE", f"/observers/{observer.json()['observer_id']}", {}, 200
     yield "DELETE", "/observers/unknown", {}, 404
     # A run from its beginning to its end.
