@@ -279,6 +279,7 @@ class Computer:
         """End every shell and run the last hook."""
         await self._end_shells("The daemon was shut down.")
         await self._hooks.run(HookName.SHUTDOWN)
+        self._context.keepers.close()
         self.reaper.kill()
         if self._cleaning:
             self._cleaning.cancel()

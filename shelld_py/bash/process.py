@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from shelld_py.bash.channels import Channels, descriptor_path, read_all, write_all
 from shelld_py.bash.command import Place, Script, encoded, script_of
+from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit_trap
 from shelld_py.bash.gate import Gate
 from shelld_py.bash.protocol import Action, Protocol, Report, ReportKind, State
 from shelld_py.bash.repair import DAMAGE, Repair
 from shelld_py.bash.root import STEP, Death, Root
-from shelld_py.bash.spawning import Confinement, spawn
+from shelld_py.bash.spawning import spawn
 from shelld_py.bash.state import Dump, document_of, messages, script_of_document
 from shelld_py.errors import ShellStartFailed, StateUnavailable
 from shelld_py.linux import processes

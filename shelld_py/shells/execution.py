@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+from shelld_py.bash.keeper import Keepers
 from shelld_py.bash.process import Bash, Outcome
 from shelld_py.bash.program import Program
 from shelld_py.config import LimitSettings, ShellSettings
@@ -95,6 +96,7 @@ class ShellContext:
     """Called with each run that has ended."""
     store: RunStore
     reaper: Reaper
+    keepers: Keepers = field(default_factory=Keepers)
     logger: logging.Logger
 
     @cached_property

@@ -19,9 +19,9 @@ from typing import Final, Self
 import msgspec
 
 from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
+from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
-from shelld_py.bash.spawning import Confinement
 from shelld_py.bash.state import check_document
 from shelld_py.config import OnExit
 from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
@@ -350,7 +350,7 @@ class Shell:
         self.not_restored = None
         if state and isinstance(bash, Bash):
             self.not_restored = await self._restored(bash, state, environment)
-        stat = processes.process_stat(bash.pid)
+        stat = None if self._piped else processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
         self._bash = bash
@@ -373,12 +373,13 @@ class Shell:
             cgroup=cgroup,
         )
         if self._piped:
-            return Program(
+            return await Program.start(
                 argv,
                 environment=environment,
                 directory=directory,
                 confinement=confinement,
                 reaper=context.reaper,
+                keepers=context.keepers,
             )
         return await Bash.start(
             argv,

@@ -106,7 +106,19 @@ def test_a_kill_gets_all_that_was_started(
     result = daemon.finished(run_id)
     assert (result["status"], result["cause"], result["signal"]) == ("killed", "killed", number)
     wait_for(lambda: not alive(int(pids.read_text())))
-    wait_for(lambda: not daemon.children())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_starts_commands_is_replaced_where_it_was_killed(
+    start_daemon: Callable[..., RunningDaemon], which: int
+) -> None:
+    """A command can kill any process of its user: the helper, and the keeper that was forked ahead."""
+    daemon = start_daemon()
+    assert execute(daemon, "echo 1")["stdout"] == "1\n"
+    wait_for(lambda: len(daemon.children()) == 2)
+    os.kill(sorted(daemon.children())[which], 9)
+    assert execute(daemon, "echo 2")["stdout"] == "2\n"
+    assert execute(daemon, "echo 3")["stdout"] == "3\n"
 
 
 def test_signals_and_deadlines(daemon: RunningDaemon) -> None:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.process import Bash, Outcome
-from shelld_py.bash.spawning import Confinement
 from shelld_py.linux.orphans import Reaper
 from tests.daemons import BASH
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shelld_py.bash.spawning import Confinement
+from shelld_py.bash.confinement import Confinement
 from shelld_py.config import CgroupUse, LimitSettings
 from shelld_py.linux import cgroup_paths, oom
 from shelld_py.linux.cgroup_paths import Place
