@@ -116,7 +116,9 @@ def test_what_starts_commands_is_replaced_where_it_was_killed(
     daemon = start_daemon()
     assert execute(daemon, "echo 1")["stdout"] == "1\n"
     wait_for(lambda: len(daemon.children()) == 2)
-    os.kill(sorted(daemon.children())[which], 9)
+    killed = sorted(daemon.children())[which]
+    os.kill(killed, 9)
+    wait_for(lambda: not alive(killed))
     assert execute(daemon, "echo 2")["stdout"] == "2\n"
     assert execute(daemon, "echo 3")["stdout"] == "3\n"
 
