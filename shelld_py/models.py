@@ -519,7 +519,7 @@ class OutputPart(msgspec.Struct, frozen=True, kw_only=True):
     """Output from a cursor on. `dropped` counts the bytes before it that were not kept.
 
     `eof` says that the run has ended and that all of its output has been given. In raw form, bytes that are not
-    UTF-8 are lone surrogates.
+    UTF-8 are lone surrogates. `error` is that of the result, once the run has ended, where it has one.
     """
 
     run_id: str
@@ -530,6 +530,7 @@ class OutputPart(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus
     eof: bool
     dropped: int
+    error: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class OutputEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -187,6 +187,12 @@ def test_full_disk_for_the_log(small_disk: Path, tmp_path: Path) -> None:
         assert (tmp_path / "daemon" / "work" / "witness").read_text() == "finished\n"
         lost = int((result["error"] or "0").split()[0])
         assert (20 - 4) * MEBIBYTE <= lost <= 20 * MEBIBYTE + 1, result["error"]
+        path = f"/runs/{result['run_id']}/output"
+        assert daemon.json("GET", f"{path}?cursor={result['cursor']}")["error"] == result["error"]
+        for query in ("", f"?cursor={result['cursor']}"):  # all of it, and a read by cursor, as text
+            assert "bytes" in daemon.client.get(path + query, headers={"Accept": "text/plain"}).headers["x-run-error"]
+        events = daemon.client.get(f"{path}?cursor={result['cursor']}", headers={"Accept": "text/event-stream"})
+        assert result["error"] in events.text.rpartition("event: result")[2]
         for command in ("echo short", "seq 20000"):  # the form of text says so as well, however much is lost
             answer = daemon.client.post("/run", content=command)
             assert answer.status_code == 200

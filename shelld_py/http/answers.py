@@ -135,6 +135,11 @@ def _where(run_id: str, stream: Stream) -> str:
     return f"GET /runs/{run_id}/output" + ("?stream=stderr" if stream is Stream.STDERR else "")
 
 
+def in_header(error: str) -> str:
+    """Return the error of a run as a header has it: percent-encoded, and cut."""
+    return quote(error[:_LONGEST_ERROR].encode("utf-8", "surrogateescape"), safe=_PLAIN)
+
+
 def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, str]:
     """Return the headers of a plain answer; `directory` is the working directory with its very bytes."""
     directory = directory or result.working_directory
@@ -151,7 +156,7 @@ def _run_headers(result: RunResult, directory: str | None = None) -> dict[str, s
     if result.signal is not None:
         headers["X-Signal"] = str(result.signal)
     if result.error is not None:
-        headers["X-Run-Error"] = quote(result.error[:_LONGEST_ERROR].encode("utf-8", "surrogateescape"), safe=_PLAIN)
+        headers["X-Run-Error"] = in_header(result.error)
     if directory is not None:
         headers["X-Working-Directory"] = quote(directory.encode("utf-8", "surrogateescape"))
     return headers

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
 from starlette.responses import Response, StreamingResponse
 
 from shelld_py.errors import ObserverKey
-from shelld_py.http.answers import json_response, output_pieces, result_of_events, text_type
+from shelld_py.http.answers import in_header, json_response, output_pieces, result_of_events, text_type
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Success
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
@@ -58,6 +59,7 @@ OUTPUT: Final[dict[str, Any]] = {
                 Header(name="X-Run-Status", meaning="What has become of the run.", type=RunStatus),
                 Header(name="X-Eof", meaning="Whether the run has ended and all has been given.", type=bool),
                 Header(name="X-Dropped", meaning="Bytes before the output that were not kept.", type=_Count),
+                Header(name="X-Run-Error", meaning="The result's `error`, percent-encoded, once the run has ended."),
             ),
         )
     },
@@ -97,6 +99,7 @@ async def output_response(call: Call[OutputQuery, None], run: Run) -> Response:
             status=run.status,
             eof=eof,
             dropped=reading.dropped,
+            error=_error(run) or msgspec.UNSET,
         )
     )
 
@@ -147,10 +150,18 @@ def _whole(run: Run, log: OutputLog, form: OutputFormat) -> Response:
 
 
 def _cursor_headers(run: Run, next_cursor: int, dropped: int, *, eof: bool) -> dict[str, str]:
-    return {
+    headers = {
         "X-Run-Id": run.run_id,
         "X-Next-Cursor": str(next_cursor),
         "X-Run-Status": run.status.value,
         "X-Eof": str(eof).lower(),
         "X-Dropped": str(dropped),
     }
+    if error := _error(run):
+        headers["X-Run-Error"] = in_header(error)
+    return headers
+
+
+def _error(run: Run) -> str | None:
+    """Return what there is to explain of a run that has ended: output that the disk has refused, say."""
+    return None if run.running else run.result().error

@@ -307,6 +307,7 @@ _OPTIONAL = {
     ("SessionReference", "not_restored"),
     ("WaitResult", "reached"),
     *((name, "warnings") for name in ("RunResult", "ActiveRun", "WaitResult")),
+    ("OutputPart", "error"),
     *(("AcceptedInput", member) for member in _REPLY),
     *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),
 }
