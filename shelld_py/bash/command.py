@@ -24,7 +24,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Directories:
     """Where a shell is, as bash has it: `$PWD` and `$OLDPWD`."""
 
     directory: str
@@ -38,7 +38,7 @@ def script_of(
     directory: str | None,
     environment: Mapping[str, str] | None,
     stdin: str | None,
-    place: Place,
+    place: Directories,
     saved: str | None,
 ) -> Script:
     """Write what `directory`, `environment` and `stdin`, the path of a file, mean in bash.

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from shelld_py.bash.channels import Channels, descriptor_path, read_all, write_all
-from shelld_py.bash.command import Place, Script, encoded, script_of
+from shelld_py.bash.command import Directories, Script, encoded, script_of
 from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit_trap
 from shelld_py.bash.gate import Gate
-from shelld_py.bash.protocol import Action, Protocol, Report, ReportKind, State
+from shelld_py.bash.protocol import Action, BashState, Protocol, Report, ReportKind
 from shelld_py.bash.repair import DAMAGE, Repair
 from shelld_py.bash.root import STEP, Death, Root
 from shelld_py.bash.spawning import spawn
@@ -43,7 +43,7 @@ _KILL_TIMEOUT: Final = 0.5
 """bash stands still for so long at most: a process that is killed is gone in milliseconds, or hangs."""
 STARTUP_FILE: Final = "~/.bashrc"
 """What an interactive bash reads by itself, `/etc/bash.bashrc` before it where its distribution has that built in."""
-_NOT_COMING: Final = (State.LISTENING, State.EVALUATING, State.DEAD)
+_NOT_COMING: Final = (BashState.LISTENING, BashState.EVALUATING, BashState.DEAD)
 """Nobody has to wait for the loop: bash is in it, or will never be."""
 _CHECK_INTERVAL: Final = 0.2
 """As often as a supervisor looks whether bash hangs (repair.py acts on what it sees twice)."""
@@ -212,12 +212,12 @@ class Bash(Root):
                 directory=directory,
                 environment=environment,
                 stdin=stdin_path,
-                place=Place(self.directory, self._previous_directory),
+                place=Directories(self.directory, self._previous_directory),
                 saved=saved_path,
             )
         evaluation = Evaluation(script, sink, stderr_sink, files)
         self._protocol.expected = True
-        if self._protocol.state is State.LISTENING and (self._settled or self._drained()):
+        if self._protocol.state is BashState.LISTENING and (self._settled or self._drained()):
             if not files and not script.cleanup:
                 evaluation.on_end = on_end
             self._launch(evaluation)
@@ -313,7 +313,7 @@ class Bash(Root):
 
         Only where nobody is left who could touch the terminal until then. Call it when a command is over.
         """
-        if not self._settled and self._protocol.state is State.LISTENING and self._over is None and self._drained():
+        if not self._settled and self._protocol.state is BashState.LISTENING and self._over is None and self._drained():
             self._restore_terminal()
             self._settled = True
 
@@ -357,7 +357,7 @@ class Bash(Root):
 
     def check(self) -> None:
         """Look whether bash hangs rather than works. Call it while a command has been silent for a while."""
-        if self.death or self._gate.holds or self._protocol.state is State.LISTENING:
+        if self.death or self._gate.holds or self._protocol.state is BashState.LISTENING:
             return
         for terminal in self._terminals():
             terminal.resume()
@@ -485,7 +485,7 @@ class Bash(Root):
         """Begin with the command as soon as bash listens; return False where it has died instead."""
         while await self._back_in_loop():
             await self._fences()
-            if self._protocol.state is State.LISTENING:
+            if self._protocol.state is BashState.LISTENING:
                 self._launch(evaluation)
                 return True
         return False

@@ -211,7 +211,7 @@ def _decode(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-class State(StrEnum):
+class BashState(StrEnum):
     """Where one bash is."""
 
     COMING = "coming"
@@ -225,7 +225,7 @@ class State(StrEnum):
     DEAD = "dead"
 
 
-class Event(StrEnum):
+class BashEvent(StrEnum):
     """What can happen to it."""
 
     RUN = "run"
@@ -260,20 +260,20 @@ class Action(StrEnum):
     """The command is over."""
 
 
-_Cell = tuple[State, tuple[Action, ...]]
+_Cell = tuple[BashState, tuple[Action, ...]]
 _SEND, _PLACE, _RING, _END = Action.SEND_LOOP, Action.PLACE_TEXT, Action.RING, Action.END
-_C, _L, _E, _W, _D = State
+_C, _L, _E, _W, _D = BashState
 
 
-def _row(state: State, **cells: _Cell) -> dict[Event, _Cell | None]:
+def _row(state: BashState, **cells: _Cell) -> dict[BashEvent, _Cell | None]:
     """Return a row of the table; what is not named leaves the state as it is, and does nothing."""
-    row: dict[Event, _Cell | None] = dict.fromkeys(Event, (state, ()))
-    row[Event.RUN] = None
-    row.update({Event[name.upper()]: cell for name, cell in cells.items()})
+    row: dict[BashEvent, _Cell | None] = dict.fromkeys(BashEvent, (state, ()))
+    row[BashEvent.RUN] = None
+    row.update({BashEvent[name.upper()]: cell for name, cell in cells.items()})
     return row
 
 
-TABLE: Final[Mapping[State, Mapping[Event, _Cell | None]]] = {
+TABLE: Final[Mapping[BashState, Mapping[BashEvent, _Cell | None]]] = {
     _C: _row(_C, thrown=(_C, (_SEND,)), missed=(_C, (_SEND,)), loop=(_L, ()), restored=(_C, (_SEND,)), died=(_D, ())),
     # A trap of the user on a signal can do anything between two commands, `exit` as well.
     _L: _row(
@@ -300,7 +300,7 @@ class Protocol:
         self._parser = ReportParser(tag)
         self.reports = self._parser.feed
         """Takes the next bytes of the report pipe; returns the reports that are complete with them."""
-        self.state = State.COMING
+        self.state = BashState.COMING
         self.command = 0
         """The number of the last command: who has waited can tell whether it is still the same."""
         self.expected = False
@@ -315,12 +315,12 @@ class Protocol:
     @property
     def under_way(self) -> bool:
         """Whether bash was given a command that is not over."""
-        return self.state in (State.EVALUATING, State.WAITING)
+        return self.state in (BashState.EVALUATING, BashState.WAITING)
 
     @property
     def in_loop(self) -> bool:
         """Whether bash was last heard of in its loop."""
-        return self.state in (State.LISTENING, State.EVALUATING)
+        return self.state in (BashState.LISTENING, BashState.EVALUATING)
 
     @property
     def in_exit_trap(self) -> bool:
@@ -337,12 +337,12 @@ class Protocol:
         self.command += 1
         self.expected = False
         self._returns = 0
-        return self._step(Event.RUN)
+        return self._step(BashEvent.RUN)
 
     def hear(self, report: Report, *, bell_heard: bool = True) -> tuple[Action, ...]:
         """Take a report; `bell_heard` says whether bash has taken the byte that it was rung with."""
         if report.kind is ReportKind.RAN:
-            return self._step(Event.RAN if report.loaded else Event.UNREAD)
+            return self._step(BashEvent.RAN if report.loaded else BashEvent.UNREAD)
         if report.kind is ReportKind.EXITED:
             self.reported_exit = report.status
         elif report.kind is ReportKind.LOOP:
@@ -351,22 +351,22 @@ class Protocol:
 
     def died(self) -> tuple[Action, ...]:
         """Take that bash is gone."""
-        return self._step(Event.DIED)
+        return self._step(BashEvent.DIED)
 
-    def _event(self, report: Report, *, bell_heard: bool) -> Event:
+    def _event(self, report: Report, *, bell_heard: bool) -> BashEvent:
         if report.kind is ReportKind.EXITED:
-            return Event.RESTORED if self._restores else Event.EXITS
+            return BashEvent.RESTORED if self._restores else BashEvent.EXITS
         if report.kind is ReportKind.LOOP:
-            return Event.LOOP
+            return BashEvent.LOOP
         # What had to be repaired is never evaluated a second time.
-        begun = self.state is State.EVALUATING and bell_heard and report.loaded
-        return Event.THROWN if begun or self.damage else Event.MISSED
+        begun = self.state is BashState.EVALUATING and bell_heard and report.loaded
+        return BashEvent.THROWN if begun or self.damage else BashEvent.MISSED
 
-    def _step(self, event: Event) -> tuple[Action, ...]:
+    def _step(self, event: BashEvent) -> tuple[Action, ...]:
         cell = TABLE[self.state][event]
         assert cell is not None, f"{event} while {self.state}"
         self.state, actions = cell
-        if event in (Event.MISSED, Event.UNREAD):
+        if event in (BashEvent.MISSED, BashEvent.UNREAD):
             self._returns += 1
         return actions
 

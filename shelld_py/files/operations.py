@@ -29,7 +29,7 @@ from shelld_py.files.models import (
     UpdateRequest,
     ViewRequest,
 )
-from shelld_py.files.reading import Reading
+from shelld_py.files.reading import ReadOperations
 from shelld_py.files.search import SearchScope, find, search
 from shelld_py.files.undoing import Undoing
 
@@ -68,7 +68,7 @@ class Effect(Enum):
 class Rooms:
     """What does the operations."""
 
-    reading: Reading
+    reading: ReadOperations
     changes: Changes
     undoing: Undoing
     scope: SearchScope

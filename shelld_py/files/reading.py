@@ -46,7 +46,7 @@ _PIECE = 256 << 10
 """Bytes read at once."""
 
 
-class Reading:
+class ReadOperations:
     """The operations that only look."""
 
     def __init__(self, directories: AllowedDirectories, policy: ReadPolicy, threads: Threads) -> None:

@@ -39,7 +39,7 @@ from shelld_py.files.open_file import meaning
 from shelld_py.files.operations import OPERATIONS, Access, Rooms
 from shelld_py.files.paths import AllowedDirectories, DirectoryOpener, Location, best_directory_opener
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.reading import RawFile, Reading
+from shelld_py.files.reading import RawFile, ReadOperations
 from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
@@ -88,7 +88,7 @@ class FileService:
         )
         self._threads = Threads()
         self._rooms = Rooms(
-            reading=Reading(directories, policy, self._threads),
+            reading=ReadOperations(directories, policy, self._threads),
             changes=Changes(directories, policy, self._history),
             undoing=Undoing(directories, policy, self._history),
             scope=SearchScope(directories.base, directories.roots, policy, ripgrep, _SEARCH_CPU_TIME),

@@ -27,7 +27,7 @@ _LONGEST_KEY: Final = 255
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Kept:
     fingerprint: str
     created_at: float
     run_id: str | None = None
@@ -41,7 +41,7 @@ class Repeats:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds that only grow."""
         self._clock = clock
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _Kept] = OrderedDict()
         self._size = 0
         """Bytes of all answers that are kept."""
         self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -63,7 +63,7 @@ class Repeats:
         if key:
             self.add(key, fingerprint).run_id = run_id
 
-    def find(self, key: str, fingerprint: str) -> _Entry | None:
+    def find(self, key: str, fingerprint: str) -> _Kept | None:
         """Return what is known of `key`. Raises `IdempotencyMismatch` if it was used for something else."""
         self._expire()
         entry = self._entries.get(key)
@@ -73,12 +73,12 @@ class Repeats:
             )
         return entry
 
-    def add(self, key: str, fingerprint: str) -> _Entry:
+    def add(self, key: str, fingerprint: str) -> _Kept:
         """Begin to remember `key`."""
-        entry = self._entries[key] = _Entry(fingerprint, self._clock())
+        entry = self._entries[key] = _Kept(fingerprint, self._clock())
         return entry
 
-    def keep(self, key: str, entry: _Entry, answer: list[Message]) -> None:
+    def keep(self, key: str, entry: _Kept, answer: list[Message]) -> None:
         """Keep the answer to the request with `key`, unless that has been forgotten meanwhile."""
         if self._entries.get(key) is entry:
             entry.size = sum(len(message.get("body", b"")) for message in answer)

@@ -19,7 +19,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OwnCgroup:
     """A cgroup of this process: its directory, and the top of what is mounted of its hierarchy."""
 
     directory: Path
@@ -43,17 +43,17 @@ class _Mount:
     controllers: frozenset[str]
 
 
-def unified(proc: Path = PROC_SELF) -> Place | None:
+def unified(proc: Path = PROC_SELF) -> OwnCgroup | None:
     """Return the process's cgroup in the hierarchy of version 2; None where that cannot be seen from here."""
     return _place(proc, "cgroup2", None)
 
 
-def version_1(controller: str, proc: Path = PROC_SELF) -> Place | None:
+def version_1(controller: str, proc: Path = PROC_SELF) -> OwnCgroup | None:
     """Return the process's cgroup in the hierarchy of version 1 that has `controller`; None without one."""
     return _place(proc, "cgroup", controller)
 
 
-def _place(proc: Path, kind: str, controller: str | None) -> Place | None:
+def _place(proc: Path, kind: str, controller: str | None) -> OwnCgroup | None:
     path = _path(proc, controller)
     if path is None:
         return None
@@ -64,7 +64,7 @@ def _place(proc: Path, kind: str, controller: str | None) -> Place | None:
         inside = os.path.relpath(path, mount.root)
         # `/..` is what lies outside of the cgroup namespace: which directory that is, it does not tell.
         if ".." not in [*path.split("/"), *mount.root.split("/"), *inside.split("/")]:
-            return Place(top / inside, top)
+            return OwnCgroup(top / inside, top)
     return None
 
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Final
 
 from shelld_py.linux import processes
-from shelld_py.linux.cgroup_paths import Place
+from shelld_py.linux.cgroup_paths import OwnCgroup
 
 CONTROLLERS: Final = ("memory", "pids")
 """What is asked for. The CPU time of a cgroup is counted without a controller."""
@@ -199,7 +199,7 @@ class Cgroups:
         """The controllers that shells have."""
 
     @classmethod
-    def take(cls, place: Place | None, logger: logging.Logger) -> "Cgroups":
+    def take(cls, place: OwnCgroup | None, logger: logging.Logger) -> "Cgroups":
         """Make a part of `place` the daemon's. Raises `CgroupsUnavailable`."""
         if place is None:
             raise CgroupsUnavailable("no hierarchy of version 2 is mounted")

@@ -60,7 +60,7 @@ class _Segment:
         """Whether it holds bytes that are no frames."""
 
 
-class Place:
+class FrameLocation:
     """Where a record of `length` bytes lies."""
 
     __slots__ = ("length", "offset", "segment")
@@ -93,7 +93,7 @@ class Journal:
         """The last segment, where it is being appended to."""
         self._number = 0
 
-    def open(self) -> Iterator[tuple[Place, bytes]]:
+    def open(self) -> Iterator[tuple[FrameLocation, bytes]]:
         """Make the directory, and yield all records that are in it, oldest first. Raises `ConfigError`."""
         self.make()
         with calling("opendir", self._directory):
@@ -112,7 +112,7 @@ class Journal:
                 continue
             for offset, record in _frames(content, segment):
                 segment.kept += 1
-                yield Place(segment, offset, len(record)), record
+                yield FrameLocation(segment, offset, len(record)), record
             if segment.damaged:
                 self._logger.warning("%s is damaged: what cannot be read of it is left out", segment.path)
             self._segments.append(segment)
@@ -123,7 +123,7 @@ class Journal:
         self.close()
         own_directory(self._directory, self._logger)
 
-    def append(self, record: bytes, output: bytes = b"") -> Place:
+    def append(self, record: bytes, output: bytes = b"") -> FrameLocation:
         """Append a record with its output. Raises `OSError`, and then nothing has been appended."""
         if self._fd >= 0:
             self._check_last()
@@ -143,9 +143,9 @@ class Journal:
             raise OSError(f"the disk took {written} of {len(frame)} bytes")
         segment.size = offset + written
         segment.kept += 1
-        return Place(segment, offset, len(record))
+        return FrameLocation(segment, offset, len(record))
 
-    def read(self, place: Place) -> Frame:
+    def read(self, place: FrameLocation) -> Frame:
         """Return what lies at a place. Raises `OSError`, also where that is no record."""
         descriptor = os.open(place.segment.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -163,12 +163,12 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: FrameLocation) -> None:
         """Take note that a record is not wanted any more; its segment goes when no other of it is."""
         place.segment.kept -= 1
         self._sweep()
 
-    def erase(self, place: Place) -> None:
+    def erase(self, place: FrameLocation) -> None:
         """Overwrite a record and its output, and forget it. Raises `OSError`."""
         try:
             descriptor = os.open(place.segment.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

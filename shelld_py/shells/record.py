@@ -24,7 +24,7 @@ from shelld_py.models import (
     timestamp_of,
 )
 from shelld_py.output.log import Extents
-from shelld_py.shells.journal import Place
+from shelld_py.shells.journal import FrameLocation
 
 _MILLI: Final = 1000
 _MICRO: Final = 1_000_000
@@ -229,7 +229,7 @@ class Kept:
     """Puts the runs in order: Unix time of its start in milliseconds, or more where two would have the same."""
     in_directory: bool = False
     """Whether it has a directory of its own, which bears its name."""
-    place: Place | None = None
+    place: FrameLocation | None = None
     """Where its record lies in the journal, if it lies there."""
     record: Record | None = None
     """Where the disk has refused it, and what stands for one that cannot be read."""

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shelld_py.bash.command import Place, check_command, check_environment, input_bytes, script_of
+from shelld_py.bash.command import Directories, check_command, check_environment, input_bytes, script_of
 from shelld_py.errors import InvalidRequest
 
 
 def test_a_plain_command_is_its_text() -> None:
     """Nothing is set up for it, and nothing undone."""
-    script = script_of("ls", directory=None, environment=None, stdin=None, place=Place("/", "/"), saved="/saved")
+    script = script_of("ls", directory=None, environment=None, stdin=None, place=Directories("/", "/"), saved="/saved")
     assert (script.text, list(script.setup), list(script.cleanup)) == ("ls", [], [])
 
 
@@ -16,7 +16,12 @@ def test_a_plain_command_is_its_text() -> None:
 def test_what_holds_for_one_command_is_undone(previous: str | None, restored: bool) -> None:
     """Directory and variables; a previous directory that is not known is not set."""
     script = script_of(
-        "ls", directory="/a b", environment={"A": "it's"}, stdin="/in", place=Place("/x y", previous), saved="/saved"
+        "ls",
+        directory="/a b",
+        environment={"A": "it's"},
+        stdin="/in",
+        place=Directories("/x y", previous),
+        saved="/saved",
     )
     assert script.text == "\\builtin cd -- '/a b' && \\builtin eval -- ls </in"
     assert script.setup[-1] == "\\builtin export -- A='it'\"'\"'s'"

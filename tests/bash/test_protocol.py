@@ -2,7 +2,7 @@
 
 import pytest
 
-from shelld_py.bash.protocol import TABLE, Action, Event, Protocol, Report, ReportKind, State, diagram
+from shelld_py.bash.protocol import TABLE, Action, BashEvent, BashState, Protocol, Report, ReportKind, diagram
 
 SEND, PLACE, RING, END = Action
 
@@ -59,15 +59,15 @@ EXPECTED = [
 @pytest.mark.parametrize(("state", "event", "target", "actions"), EXPECTED)
 def test_every_state_with_every_event(state: str, event: str, target: str | None, actions: list[str]) -> None:
     """Each cell of the table is as it is written here."""
-    cell = TABLE[State(state)][Event(event)]
-    assert cell == (None if target is None else (State(target), tuple(Action(action) for action in actions)))
+    cell = TABLE[BashState(state)][BashEvent(event)]
+    assert cell == (None if target is None else (BashState(target), tuple(Action(action) for action in actions)))
 
 
 def test_the_table_is_complete() -> None:
     """There is a cell for each pair, and each is looked at above."""
-    pairs = {(state, event) for state in State for event in Event}
+    pairs = {(state, event) for state in BashState for event in BashEvent}
     assert {(state, event) for state, row in TABLE.items() for event in row} == pairs
-    assert {(State(state), Event(event)) for state, event, *_ in EXPECTED} == pairs
+    assert {(BashState(state), BashEvent(event)) for state, event, *_ in EXPECTED} == pairs
 
 
 def test_the_diagram_shows_every_change_and_every_action_and_nothing_else() -> None:
@@ -86,7 +86,7 @@ def listening(**options: bool) -> Protocol:
     protocol = Protocol("tag", **{"restores": True, **options})
     assert protocol.hear(report(ReportKind.PROMPT, loaded=False)) == (SEND,)
     assert protocol.hear(report(ReportKind.LOOP)) == ()
-    assert protocol.state is State.LISTENING
+    assert protocol.state is BashState.LISTENING
     return protocol
 
 
@@ -102,7 +102,7 @@ def test_a_command_from_its_begin_to_its_end() -> None:
     assert protocol.run() == (RING,)
     assert (protocol.under_way, protocol.expected, protocol.in_loop, protocol.command) == (True, False, True, 1)
     assert protocol.hear(report(ReportKind.RAN)) == (END,)
-    assert (protocol.under_way, protocol.state) == (False, State.LISTENING)
+    assert (protocol.under_way, protocol.state) == (False, BashState.LISTENING)
 
 
 def test_an_interrupt_ends_a_command_that_has_begun() -> None:
@@ -155,7 +155,7 @@ def test_an_exit_ends_the_command_where_the_shell_comes_back(restores: bool, act
     assert protocol.hear(report(ReportKind.EXITED, status=3)) == actions
     assert protocol.reported_exit == 3
     assert protocol.died() == (() if restores else (END,))
-    assert protocol.state is State.DEAD
+    assert protocol.state is BashState.DEAD
 
 
 def test_a_late_report_is_about_no_later_command() -> None:

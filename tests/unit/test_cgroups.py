@@ -16,7 +16,7 @@ import pytest
 from shelld_py.bash.confinement import Confinement
 from shelld_py.config import CgroupUse, LimitSettings
 from shelld_py.linux import cgroup_paths, oom
-from shelld_py.linux.cgroup_paths import Place
+from shelld_py.linux.cgroup_paths import OwnCgroup
 from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
 from shelld_py.models import Cause
 from shelld_py.shells.limits import confine, counted_breach, limits_for_cgroups, task_ceiling
@@ -192,7 +192,7 @@ def spawned(cgroup: ShellCgroup, script: str) -> "subprocess.Popen[bytes]":
 def test_a_cgroup_from_its_making_to_its_removal() -> None:
     """A process is in it from its first moment, with all it starts; all are killed at once; nothing is left."""
     with cgroups.cgroup() as own:
-        made = Cgroups.take(Place(own, Path("/sys")), LOGGER)
+        made = Cgroups.take(OwnCgroup(own, Path("/sys")), LOGGER)
         cgroup = made.create()
         process = spawned(cgroup, "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; setsid sleep 60 & wait")
         try:
@@ -219,7 +219,7 @@ def test_a_cgroup_from_its_making_to_its_removal() -> None:
 def test_what_is_left_is_told_by_its_lock() -> None:
     """A directory that nobody has locked is removed with what lives in it; others are left alone."""
     with cgroups.cgroup() as own:
-        made = Cgroups.take(Place(own, Path("/sys")), LOGGER)
+        made = Cgroups.take(OwnCgroup(own, Path("/sys")), LOGGER)
         stale = own / "shelld-stale"
         (stale / "1").mkdir(parents=True)
         (own / "another").mkdir()
@@ -238,9 +238,9 @@ def test_what_is_not_ours_to_divide() -> None:
     """A cgroup that was not delegated is refused, and so is one with other processes; nothing is left there."""
     with cgroups.cgroup(delegated=False) as own:
         with pytest.raises(CgroupsUnavailable, match="was not delegated"):
-            Cgroups.take(Place(own, Path("/sys")), LOGGER)
+            Cgroups.take(OwnCgroup(own, Path("/sys")), LOGGER)
         with pytest.raises(CgroupsUnavailable, match="is not visible"):
-            Cgroups.take(Place(own / "none", Path("/sys")), LOGGER)
+            Cgroups.take(OwnCgroup(own / "none", Path("/sys")), LOGGER)
         assert [entry.name for entry in os.scandir(own) if entry.is_dir()] == []
 
 
@@ -251,7 +251,7 @@ def test_company_in_our_own_cgroup() -> None:
         process = spawned(ShellCgroup(own, []), "sleep 60")
         try:
             with pytest.raises(CgroupsUnavailable, match=f"other processes live there: {process.pid}"):
-                Cgroups.take(Place(own, Path("/sys")), LOGGER)
+                Cgroups.take(OwnCgroup(own, Path("/sys")), LOGGER)
             assert [entry.name for entry in os.scandir(own) if entry.is_dir()] == []
         finally:
             process.kill()

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shelld_py.shells.journal import Journal, Place
+from shelld_py.shells.journal import FrameLocation, Journal
 
 LOGGER = logging.getLogger("tests.unit.journal")
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[tuple[Journal, dict[bytes, Place]]]:
+def opened(directory: Path) -> Iterator[tuple[Journal, dict[bytes, FrameLocation]]]:
     """Open a journal; give it with what is in it, and close it in the end."""
     journal = Journal(directory / "journal", LOGGER)
     found = {record: place for place, record in journal.open()}
@@ -27,7 +27,7 @@ def opened(directory: Path) -> Iterator[tuple[Journal, dict[bytes, Place]]]:
         journal.close()
 
 
-def output(journal: Journal, place: Place) -> bytes:
+def output(journal: Journal, place: FrameLocation) -> bytes:
     """Return the output that lies beside a record."""
     return journal.read(place).output
 
