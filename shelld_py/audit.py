@@ -99,19 +99,21 @@ class Audit:
         size = os.fstat(self._file).st_size
         if self._backup_count and 0 < self._max_size < size + len(line) and size:
             self._rotate()
-            size = 0
+            size = os.fstat(self._file).st_size
         written = os.write(self._file, line)
         if written < len(line):  # the disk is full: half a line would spoil the next one
             os.ftruncate(self._file, size)
             os.write(self._file, line)
 
     def _rotate(self) -> None:
+        """Begin a new file. Where the old one cannot be put away, go on in it: a line is worth more than the bound."""
         os.close(self._file)
         self._file = -1
-        for number in range(self._backup_count, 0, -1):
-            before = f"{self._path}.{number - 1}" if number > 1 else self._path
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(before, f"{self._path}.{number}")
+        with contextlib.suppress(OSError):
+            for number in range(self._backup_count, 0, -1):
+                before = f"{self._path}.{number - 1}" if number > 1 else self._path
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(before, f"{self._path}.{number}")
         self._open()
 
     def _open(self) -> None:

@@ -129,6 +129,18 @@ def test_it_is_rotated(tmp_path: Path) -> None:
     assert numbers == list(range(numbers[0], 100))
 
 
+def test_a_file_that_cannot_be_put_away_goes_on(tmp_path: Path) -> None:
+    """Where something is in the way of the old file, no line is lost."""
+    path = tmp_path / "audit"
+    (tmp_path / "audit.1").mkdir()
+    audit = Audit(LoggingSettings(audit=str(path), max_size=1000, backup_count=1), logging.getLogger(__name__))
+    audit.open()
+    for number in range(100):
+        audit.note(number=number)
+    audit.close()
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == list(range(100))
+
+
 def test_a_file_that_cannot_be_had_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
     audit = Audit(LoggingSettings(audit=str(tmp_path / "none" / "audit")), logging.getLogger(__name__))
     with pytest.raises(FileNotFoundError):
