@@ -190,6 +190,7 @@ def _keep(daemon: int, parent: int, reports: socket.socket) -> None:
     """Start the command that is ordered, tell of its end, and reap until the daemon has ended or kills this process."""
     while os.getppid() == parent:
         time.sleep(_ADOPTION_PAUSE)
+    die_with_parent(signal.SIGCONT)  # it does not die of it, but goes on where a daemon that was killed had stopped it
     if os.getppid() != daemon:
         return
     woken, wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
