@@ -34,7 +34,7 @@ def unanswered_file(directory: Path) -> Iterator[threading.Event]:
         yield asked
     finally:
         for unique in pending:
-            os.write(device, struct.pack("=IiQ", 16, -errno.EIO, unique))
+            _answer(device, unique, -errno.EIO)
         libc.umount2(os.fsencode(directory), _MNT_DETACH)
         server.join(60)
         os.close(device)
@@ -47,6 +47,8 @@ def _serve(device: int, asked: threading.Event, pending: list[int]) -> None:
         except OSError as error:
             if error.errno == errno.ENODEV:  # unmounted
                 return
+            if error.errno == errno.ENOENT:  # who asked was killed before the question was read
+                continue
             raise
         _, operation, unique, node = struct.unpack_from("=IIQQ", request)
         if operation in (_FORGET, _INTERRUPT):
@@ -62,8 +64,11 @@ def _serve(device: int, asked: threading.Event, pending: list[int]) -> None:
             _GETATTR: struct.pack("=QII", 3600, 0, 0) + _attributes(node),
             _OPEN: struct.pack("=QII", 1, 0, 0),
         }.get(operation)
-        code = 0 if answer is not None else -errno.ENOSYS
-        answer = answer or b""
+        _answer(device, unique, 0 if answer is not None else -errno.ENOSYS, answer or b"")
+
+
+def _answer(device: int, unique: int, code: int, answer: bytes = b"") -> None:
+    with contextlib.suppress(FileNotFoundError):  # who asked was killed meanwhile
         os.write(device, struct.pack("=IiQ", 16 + len(answer), code, unique) + answer)
 
 
