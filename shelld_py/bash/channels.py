@@ -14,13 +14,11 @@ both ends (fifo(7): a FIFO can be opened for both on Linux).
 """
 
 import contextlib
-import fcntl
 import os
-import struct
-import termios
 from typing import Final
 
 from shelld_py.bash.driver import Paths
+from shelld_py.bash.pipes import unread
 
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
@@ -98,13 +96,13 @@ class Channels:
 
     @property
     def bell_heard(self) -> bool:
-        """Whether bash has taken all that it was rung with (FIONREAD, ioctl_tty(2))."""
-        return _unread(self.bell_pipe) == 0
+        """Whether bash has taken all that it was rung with."""
+        return unread(self.bell_pipe) == 0
 
     @property
     def report_waits(self) -> bool:
         """Whether bash has said something that was not read yet."""
-        return _unread(self.reports_pipe) > 0
+        return unread(self.reports_pipe) > 0
 
     def reads_boot_pipe(self, pid: int) -> bool:
         """Whether descriptor 0 of a process is the boot pipe. Its name is read: what it leads to might hang."""
@@ -178,8 +176,3 @@ def _write(descriptor: int, data: bytes, place: int = 0) -> None:
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], place + written)
-
-
-def _unread(pipe: int) -> int:
-    count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
-    return count

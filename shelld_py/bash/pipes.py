@@ -40,7 +40,7 @@ class Output:
         """Read what is in the pipe at this moment."""
         if self._descriptor < 0:
             return
-        left: int = struct.unpack("i", fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4)))[0]
+        left = unread(self._descriptor)
         while left > 0 and (count := self._take()):
             left -= count
 
@@ -117,3 +117,9 @@ class Input:
         self._loop.remove_writer(self._descriptor)
         if self.closing:
             self.close()
+
+
+def unread(pipe: int) -> int:
+    """Return how many bytes lie in a pipe (FIONREAD, ioctl_tty(2))."""
+    count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+    return count

@@ -23,7 +23,7 @@ from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit
 from shelld_py.bash.gate import Gate
 from shelld_py.bash.protocol import Action, BashState, Protocol, Report, ReportKind
 from shelld_py.bash.repair import DAMAGE, Repair
-from shelld_py.bash.root import STEP, Death, Root
+from shelld_py.bash.root import Death, Root
 from shelld_py.bash.spawning import spawn
 from shelld_py.bash.state import Dump, document_of, messages, script_of_document
 from shelld_py.errors import ShellStartFailed, StateUnavailable
@@ -39,8 +39,6 @@ _BOOT_TIMEOUT: Final = 15.0
 """For the files that a user has bash read at its start, on a busy machine."""
 _SIGNALLED: Final = 128
 _STARTUP_OUTPUT: Final = 4096
-_KILL_TIMEOUT: Final = 0.5
-"""bash stands still for so long at most: a process that is killed is gone in milliseconds, or hangs."""
 STARTUP_FILE: Final = "~/.bashrc"
 """What an interactive bash reads by itself, `/etc/bash.bashrc` before it where its distribution has that built in."""
 _NOT_COMING: Final = (BashState.LISTENING, BashState.EVALUATING, BashState.DEAD)
@@ -372,10 +370,7 @@ class Bash(Root):
         async with self._gate.held():
             if self._protocol.command != command or not self._protocol.under_way:
                 return
-            killed = processes.kill_descendants(self.pid, spare=spare)
-            deadline = self._loop.time() + _KILL_TIMEOUT
-            while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
-                await asyncio.sleep(STEP)
+            await super().kill_started(spare)
 
     def close(self) -> None:
         """Release all descriptors. bash must have ended."""

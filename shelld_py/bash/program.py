@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -24,7 +24,7 @@ from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.keeper import REPORT, STARTED, TEXT_DESCRIPTOR, Keepers, Order, give
 from shelld_py.bash.pipes import Input, Output
 from shelld_py.bash.process import Evaluation, Outcome
-from shelld_py.bash.root import STEP, Death, Root
+from shelld_py.bash.root import Death, Root
 from shelld_py.errors import ShellStartFailed, StdinClosed
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
@@ -33,7 +33,6 @@ from shelld_py.linux.users import User
 
 _LONGEST_ARGUMENT: Final = 96 * 1024
 """Bytes of one argument of a program that are safe everywhere: the kernel takes 128 KiB (execve(2))."""
-_KILL_TIMEOUT: Final = 0.5
 _SIGNALLED: Final = 128
 _MOST_REPORTS: Final = 16
 
@@ -220,13 +219,6 @@ class Program(Root):
         """Return the keeper, likewise, and all that lives below it."""
         found = super().tree()
         return [replace(found[0], cpu_seconds=0.0, memory=0), *found[1:]] if found else []
-
-    async def kill_started(self, spare: Iterable[int]) -> None:
-        """Kill all that was started, apart from the trees of `spare`, and return when it is dead."""
-        killed = processes.kill_descendants(self.pid, spare=spare)
-        deadline = self._loop.time() + _KILL_TIMEOUT
-        while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(STEP)
 
     def close(self) -> None:
         """Release all descriptors. The keeper must have ended."""

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,9 @@ from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.orphans import Reaper
 
-STEP: Final = 0.001
+_STEP: Final = 0.001
+_KILL_TIMEOUT: Final = 0.5
+"""What is killed is gone in milliseconds, or hangs; a bash stands still for so long at most."""
 _END_TIMEOUT: Final = 5.0
 """What is killed and not gone by then sleeps in the kernel (state D), and may for ever."""
 
@@ -102,7 +104,14 @@ class Root:
                 self._reaper.kill()
                 if not any(processes.still_alive(stat) for stat in signalled) and not self._reaper.orphans():
                     break
-                await asyncio.sleep(STEP)
+                await asyncio.sleep(_STEP)
+
+    async def kill_started(self, spare: Iterable[int]) -> None:
+        """Kill all that it has started, apart from the trees of `spare`, and return when it is dead."""
+        killed = processes.kill_descendants(self.pid, spare=spare)
+        deadline = self._loop.time() + _KILL_TIMEOUT
+        while any(processes.still_alive(stat) for stat in killed) and self._loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_STEP)
 
     def _own(self, pid: int) -> processes.Pidfd:
         """Take the process that was just spawned. Call it before the event loop runs again."""
