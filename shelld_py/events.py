@@ -22,6 +22,7 @@ from shelld_py.linux.ports import ListeningPort, listening_ports
 from shelld_py.linux.processes import tree_usage
 from shelld_py.models import Resources, RunResult, SessionStatus, ShellState
 from shelld_py.shells.run import LiveRun
+from shelld_py.units import MEBIBYTE
 
 if TYPE_CHECKING:
     from shelld_py.computer import Computer
@@ -33,7 +34,6 @@ _LONGEST_TEXT: Final = 4096
 """Characters of a command and its description that an event has: the ring is to stay small, whatever is run."""
 _BATCH: Final = 32 * 1024
 """Bytes that a reader takes at a time: twice as much at the most waits in the connection of one that is slow."""
-_MEBIBYTE: Final = 1024 * 1024
 
 
 class EventType(StrEnum):
@@ -320,7 +320,7 @@ class Events:
         return ShellResources(
             session_id=session_id,
             cpu_percent=round(100 * share, 1),
-            memory_mb=round(usage.memory / _MEBIBYTE, 3),
+            memory_mb=round(usage.memory / MEBIBYTE, 3),
             processes=usage.processes,
         )
 

@@ -21,8 +21,8 @@ from shelld_py import models
 from shelld_py.config import LimitSettings, TimeoutSettings
 from shelld_py.errors import ConfigError
 from shelld_py.linux import cgroup_paths
+from shelld_py.units import MEBIBYTE
 
-_MEBIBYTE: Final = 1024 * 1024
 _VERSION_TIMEOUT: Final = 5.0
 _OLDEST_BASH: Final = (4, 4)
 _TELL_VERSION: Final = 'printf %s "${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"'
@@ -154,7 +154,7 @@ def usable_memory_mb(proc: Path = cgroup_paths.PROC_SELF) -> float:
             limit = next(iter(_words(directory / name)), "max")
             if limit.isdecimal():
                 total = min(total, int(limit))
-    return round(total / _MEBIBYTE, 1)
+    return round(total / MEBIBYTE, 1)
 
 
 def _words(file: Path) -> list[str]:

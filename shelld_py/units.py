@@ -5,6 +5,10 @@ them once, at the edge, by the functions of this file. No I/O, no state.
 """
 
 import re
+from typing import Final
+
+MEBIBYTE: Final = 1024 * 1024
+"""Bytes of the megabytes in settings and answers (`memory_mb`)."""
 
 _DURATION_UNITS = {
     "ns": 1e-9,

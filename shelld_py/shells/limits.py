@@ -20,8 +20,8 @@ from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCg
 from shelld_py.linux.oom import MemoryLimit
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import Cause
+from shelld_py.units import MEBIBYTE
 
-_MEBIBYTE: Final = 1024 * 1024
 _SPARE_PROCESSES: Final = 64
 """Processes of the user that may come from elsewhere meanwhile, and what a shell needs to say that it is full."""
 
@@ -85,7 +85,7 @@ class MemoryWarnings:
     """
 
     def __init__(self, limits: LimitSettings, cgroup: ShellCgroup | None, container: MemoryLimit | None) -> None:
-        self._limit = int(limits.memory_mb * _MEBIBYTE)
+        self._limit = int(limits.memory_mb * MEBIBYTE)
         self._cgroup = cgroup
         self._container = container
         self._reached = {"shell": 0, "container": 0}
@@ -115,9 +115,9 @@ class MemoryWarnings:
             return None
         self._reached[whose] = level
         largest = heapq.nlargest(3, processes.tree(os.getpid()) if members is None else members, key=_memory_of)
-        named = ", ".join(f"{_safe_name(stat)} (pid {stat.pid}) {stat.memory / _MEBIBYTE:.0f} MB" for stat in largest)
+        named = ", ".join(f"{_safe_name(stat)} (pid {stat.pid}) {stat.memory / MEBIBYTE:.0f} MB" for stat in largest)
         return (
-            f"{percent:.0f} % of a memory limit are in use: {used / _MEBIBYTE:.0f} of {limit / _MEBIBYTE:.0f} MB "
+            f"{percent:.0f} % of a memory limit are in use: {used / MEBIBYTE:.0f} of {limit / MEBIBYTE:.0f} MB "
             f"({name}); what exceeds it is killed. The largest processes: {named}."
         )
 
@@ -133,7 +133,7 @@ def _safe_name(stat: ProcessStat) -> str:
 
 def confine(cgroup: ShellCgroup, limits: LimitSettings) -> None:
     """Have the kernel hold what it can of `limits`. Raises `OSError`."""
-    memory = int(limits.memory_mb * _MEBIBYTE) if limits.memory_mb and "memory" in cgroup.controllers else None
+    memory = int(limits.memory_mb * MEBIBYTE) if limits.memory_mb and "memory" in cgroup.controllers else None
     cgroup.limit(memory=memory, tasks=task_ceiling(limits) if "pids" in cgroup.controllers else None)
 
 
@@ -146,7 +146,7 @@ def counted_breach(limits: LimitSettings, before: Events, now: Events, peak: int
     """Return which limit the kernel's counters say was broken between `before` and `now`; `peak` is in bytes."""
     killed, refused = now.killed - before.killed, now.refused - before.refused
     if limits.memory_mb and killed and now.exhausted > before.exhausted:
-        reached = "" if peak is None else f" at a peak of {peak / _MEBIBYTE:.1f} MB"
+        reached = "" if peak is None else f" at a peak of {peak / MEBIBYTE:.1f} MB"
         return Cause.OOM, (
             f"limits.memory_mb is {limits.memory_mb:g}, but more was needed, and the kernel ended the shell{reached} "
             f"(memory.max; oom_kill rose by {killed})"

@@ -34,11 +34,11 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
 from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, fingerprint
+from shelld_py.units import MEBIBYTE
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a log that a read by cursor gives unless it asks for less or more."""
 
-_MEBIBYTE: Final = 1024 * 1024
 SHORT: Final = 16 * 1024
 """Bytes of output that are held in memory, and lie in the journal at the most; more has a directory."""
 
@@ -206,7 +206,7 @@ class StoredRun(Run):
             self._result = await asyncio.to_thread(self._counted)
 
     def _counted(self) -> RunResult:
-        sizes = {stream: text_size(log) for stream in Stream if (log := self.log(stream))}
+        sizes = {stream: text_size(log) for stream, log in self.logs.items()}
         return msgspec.structs.replace(
             self._result,
             original_stdout_size=sizes.get(Stream.STDOUT, 0),
@@ -284,7 +284,7 @@ class LiveRun(Run):
         self.held = b""
         """What it has written, as long as it is light."""
         self._logs: Mapping[Stream, OutputLog] = {}
-        """None as long as it is light."""
+        """Empty as long as it is light."""
         self._counters: dict[Stream, SizeCounter] = {}
         """Of the logs of a full run."""
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -460,7 +460,7 @@ class LiveRun(Run):
             cause=ending.cause,
             state=self._shell_state(),
             cpu_milliseconds=round(self.cpu_seconds * 1000),
-            peak_memory=round(self.peak_memory / _MEBIBYTE * 1000),
+            peak_memory=round(self.peak_memory / MEBIBYTE * 1000),
             fingerprint=b"" if self.request == told and command.text.isascii() else bytes.fromhex(self.identity),
             error=ending.error,
             description=command.description,
@@ -517,7 +517,7 @@ class LiveRun(Run):
             duration=round(self.duration, 6),
             usage=Usage(
                 cpu_seconds=round(self.cpu_seconds, 3),
-                peak_memory_mb=round(self.peak_memory / _MEBIBYTE, 3),
+                peak_memory_mb=round(self.peak_memory / MEBIBYTE, 3),
                 processes_left=len(self.background_pids),
             ),
         )

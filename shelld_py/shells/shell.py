@@ -47,6 +47,7 @@ from shelld_py.shells.limits import process_ceiling
 from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Ending, LiveRun, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
+from shelld_py.units import MEBIBYTE
 
 _REMOVAL_PATIENCE: Final = 1.0
 """Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
@@ -57,8 +58,6 @@ _DESCRIPTORS: Final = 32
 
 _TIMER_ROUNDING: Final = 0.0005
 """uvloop's timers count milliseconds."""
-
-_MEBIBYTE: Final = 1024 * 1024
 
 
 class Shell:
@@ -324,7 +323,7 @@ class Shell:
         share = (usage.cpu_seconds - earlier.cpu_seconds) / max(now - before, 0.001)
         return Resources(
             cpu_percent=round(100 * max(0.0, share), 1),
-            memory_mb=round(usage.memory / _MEBIBYTE, 3),
+            memory_mb=round(usage.memory / MEBIBYTE, 3),
             processes=usage.processes,
         )
 

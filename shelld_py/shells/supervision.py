@@ -32,7 +32,7 @@ from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import Cause
 from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
 from shelld_py.shells.run import LiveRun
-from shelld_py.units import format_duration
+from shelld_py.units import MEBIBYTE, format_duration
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds to the first look: most commands have ended by then, and cost none."""
@@ -41,7 +41,6 @@ _LONGEST_PAUSE: Final = 0.3
 """Seconds between two looks at most: three of them in a row are still within a second."""
 
 _PAUSE_GROWTH: Final = 1.3
-_MEBIBYTE: Final = 1024 * 1024
 _NOTHING: Final = Events()
 
 
@@ -303,7 +302,7 @@ class _LimitCheck:
         return counted_breach(self._limits, self._events_before, self._cgroup.events(), self._cgroup.peak())
 
     def _size_breach(self, usage: processes.TreeUsage) -> str | None:
-        limits, memory = self._limits, usage.memory / _MEBIBYTE
+        limits, memory = self._limits, usage.memory / MEBIBYTE
         if 0 < limits.processes < usage.processes:
             return f"limits.processes is {limits.processes}, but the shell and what it started are {usage.processes}"
         if 0 < limits.memory_mb < memory:
@@ -322,7 +321,7 @@ class _LimitCheck:
     def _disk_breach(self) -> str | None:
         if not self._limits.disk_mb:
             return None
-        grown = (_disk_used(self._directory) - self._disk_before) / _MEBIBYTE
+        grown = (_disk_used(self._directory) - self._disk_before) / MEBIBYTE
         if grown > self._limits.disk_mb:
             return f"limits.disk_mb is {self._limits.disk_mb:g}, but the file system has grown by {grown:.1f} MB"
         return None
