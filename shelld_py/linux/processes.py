@@ -26,6 +26,8 @@ CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 _PF_EXITING: Final = 0x4
+_MOST_ROUNDS: Final = 16
+"""How often the children of a root are read for one walk: what forks for ever would never let it end."""
 
 
 class Pidfd:
@@ -135,19 +137,27 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> Iterator[ProcessStat]:
-    """Yield every process below `pid` that is alive, parents before their children."""
-    queue = children(pid)
-    seen = set(queue)
-    while queue:
-        child = queue.pop(0)
-        stat = process_stat(child)
-        if stat is None:
-            continue
-        if stat.alive:
-            yield stat
-        below = [pid for pid in children(child) if pid not in seen]
-        seen.update(below)
-        queue.extend(below)
+    """Yield every process below `pid`, a subreaper, that is alive; parents before their children.
+
+    A process whose parent ends while the tree is walked becomes a child of `pid`, whose children have been read by
+    then. So they are read again until there are no new ones: none is missed that was there before.
+    """
+    seen: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        queue = [child for child in children(pid) if child not in seen]
+        if not queue:
+            return
+        seen.update(queue)
+        while queue:
+            child = queue.pop(0)
+            stat = process_stat(child)
+            if stat is None:
+                continue
+            if stat.alive:
+                yield stat
+            below = [pid for pid in children(child) if pid not in seen]
+            seen.update(below)
+            queue.extend(below)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,18 @@ def test_names_with_anything_in_them(name: str) -> None:
         process.stdout.close()
 
 
+def test_a_child_whose_parent_ends_during_the_walk() -> None:
+    """It has another parent then, whose children were read before; it is found all the same."""
+    with shell("sh -c 'sleep 71 & wait' & wait; wait; sleep 72") as root:
+        wait_for(lambda: names_below(root.pid) == ["sh", "sleep"])
+        walk = processes.descendants(root.pid)
+        parent = next(walk)
+        (child,) = processes.children(parent.pid)
+        os.kill(parent.pid, signal.SIGKILL)
+        wait_for(lambda: child in processes.children(root.pid))
+        assert child in [stat.pid for stat in walk]
+
+
 def test_a_zombie_is_not_alive() -> None:
     """It is a child still, but no descendant that lives."""
     process = subprocess.Popen(["true"])
