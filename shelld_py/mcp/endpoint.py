@@ -8,6 +8,7 @@ daemon from being idle (streamable HTTP lets a server refuse it with 405).
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -27,8 +28,15 @@ if TYPE_CHECKING:
     from shelld_py.tools.catalogue import Toolbox
 
 METHODS: Final = ("POST", "DELETE")
+ARGUMENTS: Final = "arguments"
+"""Where the scope of a request has the arguments of a tool that the SDK was not given: they were large."""
 _LARGE: Final = 4 * 1024
-"""Bytes of a body from which on it may have more values than the event loop has time for."""
+"""Bytes of a body from which on it is parsed here, in a thread."""
+_LARGEST_MESSAGE: Final = 16 * 1024
+"""Bytes of JSON that the SDK is given: it parses and checks them in the event loop, the dearest of this size for 2 ms.
+A message without the arguments of a tool has some hundred."""
+_NO_JSON: Final = b"?"
+"""What the SDK is given in place of a large body that is no JSON, to refuse it in its way."""
 
 
 class McpEndpoint:
@@ -43,7 +51,10 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] == "POST":
-            receive = await _checked(scope, receive)
+            body = await HttpRequest(scope, receive).body()
+            if len(body) > _LARGE:
+                body, scope[ARGUMENTS] = await asyncio.to_thread(parted, body)
+            receive = _giving(body, receive)
         sessions = await self._opened()
         manager = await sessions.begin()
         await manager.handle_request(scope, receive, send)
@@ -101,19 +112,49 @@ class _Sessions:
             await self._over.wait()
 
 
-async def _checked(scope: Scope, receive: Receive) -> Receive:
-    """Read the body, and return what gives it again: the SDK parses it in the event loop. Raises `InvalidRequest`.
+def parted(body: bytes) -> tuple[bytes, dict[str, Any] | None]:
+    """Return what the SDK is to read of a large body, and the arguments of a tool that were taken out of it.
 
-    What is no JSON is the SDK's to refuse.
+    Raises `InvalidRequest` where too much is left, or where there are too many small values.
     """
-    body = await HttpRequest(scope, receive).body()
-    if len(body) > _LARGE:
+    try:
+        message = large_json.decoded(body)
+    except large_json.TooManyValues as error:
+        raise InvalidRequest(str(error)) from None
+    except (ValueError, RecursionError):
+        return _NO_JSON, None
+    arguments = None
+    params = message.get("params") if isinstance(message, dict) else None
+    if isinstance(params, dict) and isinstance(params.get("arguments"), dict):
+        arguments, params["arguments"] = params["arguments"], {}
+    # Looked at before it is written: the encoder would keep the interpreter for as long as a long string takes.
+    if _characters(message) <= _LARGEST_MESSAGE:
         try:
-            await asyncio.to_thread(large_json.decoded, body)
-        except large_json.TooManyValues as error:
-            raise InvalidRequest(str(error)) from None
-        except (ValueError, RecursionError):
-            pass
+            rest = json.dumps(message).encode()
+        except RecursionError:
+            return _NO_JSON, None
+        if len(rest) <= _LARGEST_MESSAGE:
+            return rest, arguments
+    raise InvalidRequest(f"The message has more than {_LARGEST_MESSAGE} bytes besides the arguments of a tool.")
+
+
+def _characters(value: object) -> int:
+    """Return how many characters all strings of a JSON value have."""
+    count = 0
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            count += len(item)
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+    return count
+
+
+def _giving(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that has been read already."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

@@ -29,6 +29,7 @@ from mcp_types import (
 
 from shelld_py.computer import Computer
 from shelld_py.errors import ShelldError, ToolNotFound
+from shelld_py.mcp.endpoint import ARGUMENTS
 from shelld_py.tools.catalogue import Toolbox
 from shelld_py.tools.shapes import Shape, listed
 from shelld_py.tools.texts import seconds_text, with_footer
@@ -119,7 +120,8 @@ class _Tools:
             await asyncio.wait(self._interrupted, timeout=_LONGEST_INTERRUPTION)
         # A task of its own: a scope of anyio that is cancelled goes on to cancel whatever is then awaited, and what
         # interrupts a command must be awaited.
-        work = self._toolbox.call(params.name, params.arguments or {}, settings)
+        large = context.request.scope.get(ARGUMENTS) if context.request else None
+        work = self._toolbox.call(params.name, large or params.arguments or {}, settings)
         call = asyncio.get_running_loop().create_task(work)
         try:
             return _result(await asyncio.shield(call))

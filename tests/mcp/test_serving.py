@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from shelld_py.errors import InvalidRequest
+from shelld_py.mcp.endpoint import parted
 from tests.api.test_kill import Waiting
 from tests.daemons import KEY, Answer, RunningDaemon, wait_for
 from tests.mcp.clients import connected, mcp, text_of
@@ -59,6 +61,39 @@ def test_many_small_values_are_refused_before_the_protocol_reads_them(speaker: R
     malformed = speaker.ask("POST", "/mcp", body="[" * 10_000, headers=session, key=KEY)
     assert malformed.status == 400
     assert b"jsonrpc" in malformed.body
+
+
+def test_the_protocol_parses_no_more_than_a_bounded_piece() -> None:
+    """Its parser works in the event loop: of a large message it gets all but the arguments of the tool."""
+    arguments = {"path": "a", "content": "x\ud800" * 2_000_000}
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "create", "arguments": arguments}}
+    rest, taken = parted(json.dumps(call).encode())
+    assert taken == arguments
+    assert json.loads(rest) == {**call, "params": {"name": "create", "arguments": {}}}
+    for large in ({"id": "x" * 20_000}, {"params": ["x" * 20_000]}, ["x" * 20_000], "x" * 20_000):
+        with pytest.raises(InvalidRequest, match="besides the arguments of a tool"):
+            parted(json.dumps(large).encode())
+    for malformed in (b"[" * 30_000, b'{"a": "' + b"x" * 5_000_000, b"\xff" * 5_000, b"[" * 3_000 + b"]" * 3_000):
+        assert parted(malformed) == (b"?", None)
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+def test_large_arguments_reach_the_tool(speaker: RunningDaemon, version: str) -> None:
+    """In both generations of the protocol."""
+    content = f"{version} é\n" * 100_000
+    params: dict[str, Any] = {"name": "create", "arguments": {"path": f"large-{version}", "content": content}}
+    if version == "2025-06-18":
+        headers = ACCEPT | {"Mcp-Session-Id": initialized(speaker)}
+    else:
+        headers = ACCEPT | {"MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": "create"}
+        params["_meta"] = {
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+    answer = speaker.ask("POST", "/mcp", body=json.dumps(message), headers=headers, key=KEY)
+    assert answer.status == 200, answer.body
+    assert (speaker.data.parent / "work" / f"large-{version}").read_text() == content
 
 
 def test_the_protocol_is_loaded_when_it_is_first_spoken(start_daemon: Callable[..., RunningDaemon]) -> None:
