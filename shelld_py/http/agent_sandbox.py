@@ -18,6 +18,7 @@ from shelld_py.files import ChangeRequest, ChangeResult, FileType, RawFile, View
 from shelld_py.http.answers import result_of_events
 from shelld_py.http.endpoint import BYTES, JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import header
+from shelld_py.large_json import joined
 from shelld_py.models import Cause, Command, OutputFormat, Request, Streams
 from shelld_py.output.excerpt import OutputChoice
 
@@ -96,7 +97,8 @@ async def _execute(call: Call[None, ExecuteRequest]) -> ExecuteAnswer:
 async def _upload(call: Call[None, None]) -> UploadAnswer:
     """Write the file of a multipart body; its name is the path."""
     settings = call.computer.settings.server
-    path, content = part_of(header(call.request.scope, b"content-type") or b"", await call.request.body())
+    body = await joined(call.request.stream())
+    path, content = part_of(header(call.request.scope, b"content-type") or b"", body)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield content

@@ -14,11 +14,12 @@ from http import HTTPStatus
 from typing import Final
 from weakref import WeakValueDictionary
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.errors import IdempotencyMismatch, InvalidRequest
 from shelld_py.http.requests import header
+from shelld_py.large_json import joined
 
 _LIFETIME: Final = 3600.0
 _MOST_ENTRIES: Final = 1000
@@ -128,7 +129,7 @@ class AnswerRepeats:
         if key is None or self._starts_run(scope["path"]):
             await self._app(scope, receive, send)
             return
-        body = await _whole_body(receive)
+        body = await joined(HttpRequest(scope, receive).stream())
         target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
         fingerprint = hashlib.blake2b(target.encode() + b"\n" + body, digest_size=16).hexdigest()
         while (entry := self._repeats.find(key, fingerprint)) and entry.answer:
@@ -167,15 +168,3 @@ class AnswerRepeats:
             else:
                 self._repeats.discard(key)
                 entry.answer.set_result([])
-
-
-async def _whole_body(receive: Receive) -> bytes:
-    """Return the body. Raises `ClientDisconnect` where the connection ends before it does."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)

@@ -180,7 +180,7 @@ async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
 
     Raises `InvalidRequest` with what is wrong and what there could be.
     """
-    return await parsed(await request.body() or b"{}", decode_json, model)
+    return await parsed(await large_json.joined(request.stream()) or b"{}", decode_json, model)
 
 
 async def parsed(body: bytes, parse: Callable[Concatenate[bytes, P], T], *rest: P.args, **named: P.kwargs) -> T:
@@ -308,7 +308,7 @@ async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _
         fields["environment"] = _environment_parameters(query.environment)
     if timeout := headers.get(b"x-command-timeout"):
         fields.setdefault("timeout", timeout.decode("latin-1"))
-    body = await request.body()
+    body = await large_json.joined(request.stream())
     content_type = headers.get(b"content-type", b"")
     if content_type and is_json(request):
         wanted = await parsed(body, decode_json, model, fields)
@@ -361,7 +361,7 @@ async def stdin_request(request: HttpRequest, query: Any) -> StdinRequest:
 
     Raises `InvalidRequest`.
     """
-    body = await request.body()
+    body = await large_json.joined(request.stream())
     fields = _given(query)
     if is_json(request):
         wanted = await parsed(body or b"{}", decode_json, StdinRequest, fields)

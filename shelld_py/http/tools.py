@@ -14,6 +14,7 @@ from shelld_py.files import EDIT, READ, SEARCH
 from shelld_py.http.answers import json_response
 from shelld_py.http.endpoint import JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, duration_field, header, json_object, parsed
+from shelld_py.large_json import joined
 from shelld_py.models import DurationText
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess, adapter_of, failure, perform
 
@@ -54,7 +55,7 @@ async def _list_tools(call: Call[ToolsQuery, None]) -> object:
 
 
 async def _arguments(request: HttpRequest, _: CallQuery) -> dict[str, Any]:
-    return await parsed(await request.body() or b"{}", json_object, "the arguments of the tool by name")
+    return await parsed(await joined(request.stream()) or b"{}", json_object, "the arguments of the tool by name")
 
 
 async def _call_tool(call: Call[CallQuery, dict[str, Any]]) -> object:

@@ -51,7 +51,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] == "POST":
-            body = await HttpRequest(scope, receive).body()
+            body = await large_json.joined(HttpRequest(scope, receive).stream())
             if len(body) > _LARGE:
                 body, scope[ARGUMENTS] = await asyncio.to_thread(parted, body)
             receive = _giving(body, receive)
