@@ -347,9 +347,8 @@ def test_servers_let_the_run_complete(daemon: RunningDaemon, how: str) -> None:
     """A server that is put into the background in any of the usual ways lets the run complete at once."""
     result = daemon.run(how.format("sleep 4716"), timeout="5m")
     assert result["status"] == "completed"
-    assert processes_with("4716"), "the run has completed before its server has ended"
     assert 1 <= len(result["background_pids"]) <= 2, "setsid may not have parted with its child yet"
-    wait_for(lambda: processes_with("4716"))
+    wait_for(lambda: processes_with("4716"))  # the child may still be a copy of bash, about to execute it
 
 
 # --- standard error apart -----------------------------------------------------------------------------------

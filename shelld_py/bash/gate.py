@@ -283,13 +283,15 @@ class Hearers:
         """Look at it. The shell must be stopped, so that it starts nothing meanwhile."""
         self._shell, self._group, self._number = shell, group, number
         self._program = processes.executable(shell)
-        below = [stat for stat in processes.descendants(shell) if not stat.ending]
+        # The program comes first: the handlers that a child had when it was bash would say the wrong thing of it.
+        programs = {stat.pid: processes.executable(stat.pid) for stat in processes.descendants(shell)}
+        below = [stat for pid in programs if (stat := processes.process_stat(pid)) and not stat.ending]
         self._members = [stat for stat in below if stat.group == group]
         self._undecided = [
             stat
             for stat in below
             if shell in (stat.parent, stat.group) or stat.group == group
-            if processes.executable(stat.pid) == self._program
+            if programs[stat.pid] == self._program
         ]
         itself = processes.process_stat(shell)
         # bash blocks SIGINT while it forks, whatever the signal is that is to be sent.
@@ -346,14 +348,19 @@ def _hardly_ran(stat: processes.ProcessStat) -> bool:
 async def _ended_without(number: int, stat: processes.ProcessStat) -> bool:
     """Return whether a process has ended without having taken the signal: the kernel drops it then.
 
-    Of one that has a handler nobody can tell; it may well have exited because of the signal.
+    That is so from the moment that its exit is decided, some time before /proc says that it is ending; on a busy
+    machine that can be long. So who must die of the signal is waited for. Of one that has a handler nobody can
+    tell; it may well have exited because of the signal.
     """
+    now: processes.ProcessStat | None = stat
     for _ in range(_END_LOOKS):
         now = processes.process_stat(stat.pid)
-        if now and not now.ending:
+        status = now.wait_status if now else 0
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == number:
             return False
         if now is None or not now.alive:
-            status = now.wait_status if now else 0
-            return not stat.catches(number) and not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == number)
+            return not stat.catches(number)
+        if not now.ending and not now.dies_of(number):
+            return False
         await asyncio.sleep(_END_PAUSE)
-    return True
+    return now is None or now.ending

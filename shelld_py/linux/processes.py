@@ -26,6 +26,19 @@ CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
 _PF_EXITING: Final = 0x4
+_HARMLESS: Final = frozenset(
+    {
+        signal.SIGCHLD,
+        signal.SIGCONT,
+        signal.SIGSTOP,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGURG,
+        signal.SIGWINCH,
+    }
+)
+"""Those whose default action does not end a process (signal(7))."""
 _MOST_ROUNDS: Final = 16
 """How often the children of a root are read for one walk: what forks for ever would never let it end."""
 
@@ -71,9 +84,10 @@ class ProcessStat:
     memory: int
     flags: int
     blocked: int
+    ignored: int
     caught: int
     wait_status: int
-    """How it ended, as wait(2) says it; 0 while it lives, and for the processes of others."""
+    """How it ends, as wait(2) says it; 0 before that is decided, and for the processes of others."""
 
     @property
     def alive(self) -> bool:
@@ -87,6 +101,11 @@ class ProcessStat:
     def catches(self, number: int) -> bool:
         """Whether it has a handler for the signal `number`."""
         return bool(self.caught & 1 << (number - 1))
+
+    def dies_of(self, number: int) -> bool:
+        """Whether the signal `number` would end it at once."""
+        held_off = (self.blocked | self.ignored | self.caught) & 1 << (number - 1)
+        return number not in _HARMLESS and not held_off and self.state not in "Tt"
 
     @property
     def ending(self) -> bool:
@@ -121,6 +140,7 @@ def parse_stat(pid: int, line: bytes) -> ProcessStat:
         memory=int(fields[21]) * PAGE_SIZE,
         flags=int(fields[6]),
         blocked=int(fields[29]),
+        ignored=int(fields[30]),
         caught=int(fields[31]),
         wait_status=int(fields[49]),
     )
