@@ -256,6 +256,7 @@ class OutputSettings:
     end_size: int = _setting(_integer(0), 60_000)
     log_max: int = _setting(parse_size, "256MiB")
     retain_runs: int = _setting(_integer(0), 200)
+    timing: bool = _setting(_switch, True)
 
 
 @dataclass(frozen=True, kw_only=True)

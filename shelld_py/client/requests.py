@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
@@ -346,6 +347,11 @@ def screen(base: str, *, wait: Duration | None = None, at: int | None = None) ->
 def screen_of_run(base: str, run_id: str, *, wait: Duration | None = None, at: int | None = None) -> Call[Screen]:
     """Return what the terminal of a run shows, or showed at its end."""
     return screen(f"{base}/{segment(run_id)}", wait=wait, at=at)
+
+
+def recording_of_run(base: str, run_id: str) -> Call[bytes]:
+    """Return the recording of a run, for an asciinema player: an asciicast of version 2. Raises `RunNotFound`."""
+    return Call(method="GET", path=f"{base}/{segment(run_id)}/recording", parse=attrgetter("content"))
 
 
 def output_call(path: str, *, wait: Duration | None, **fields: object) -> Call[OutputPart]:

@@ -223,6 +223,7 @@ class RunsVerbs:
     get = verb(requests.get_run)
     output = verb(requests.read_run)
     screen = verb(requests.screen_of_run)
+    recording = verb(requests.recording_of_run)
     wait = verb(requests.wait_for_run)
     follow = event_verb(events.follow_known)
     stdin = cast("TypingIntoRunVerb", verb(requests.type_into_run))

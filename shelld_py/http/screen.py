@@ -1,19 +1,28 @@
-"""Endpoints that show the screen of a terminal: as text, as data, as a picture."""
+"""Endpoints that show a terminal: its screen, as text, as data, as a picture; a recording of it."""
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from msgspec import Meta
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
 from shelld_py.errors import RunNotFound
 from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Header, Success, Tag
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, prefers
-from shelld_py.models import DurationText, RunStatus, Screen
+from shelld_py.models import DurationText, RunResult, RunStatus, Screen, Stream, Streams
+from shelld_py.output.log import OutputLog
+from shelld_py.output.recording import MEDIA_TYPE, recording
+from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Run
 from shelld_py.shells.screens import settled
 
 _SVG: Final = "image/svg+xml"
+_LONGEST_COMMAND: Final = 4096
+"""Characters of a command that a recording tells: it may be as long as a request."""
+_LONGEST_TITLE: Final = 200
 
 
 class ScreenQuery(Query, frozen=True, kw_only=True):
@@ -58,6 +67,45 @@ def _headers(screen: Screen) -> dict[str, str]:
         "X-Screen-At": str(screen.at),
         "X-Awaiting-Input": str(screen.awaiting_input).lower(),
     }
+
+
+async def _recording(call: Call[None, None]) -> Response:
+    """Return what there is of a run as a recording that a player shows."""
+    run, settings = await call.run(), call.computer.settings.shell
+    result, logs, timing = run.result(), run.logs, run.timing
+    command = result.command[:_LONGEST_COMMAND]
+    header: dict[str, object] = {
+        "timestamp": int(datetime.fromisoformat(result.started_at).timestamp()),
+        "command": _valid(command),
+        "title": _valid((result.description or command).partition("\n")[0][:_LONGEST_TITLE]),
+        "env": {"SHELL": settings.command, "TERM": settings.term},
+    }
+    if not run.running:
+        header["duration"] = result.duration
+    pieces = recording(
+        header,
+        [logs.get(stream) or OutputLog.of(b"") for stream in _streams(result)],
+        run.sizes or ((0, *DEFAULT_SIZE),),
+        timing.moments() if timing else (),
+        result.duration,
+        ended=not run.running,
+    )
+    return StreamingResponse(_in_thread(pieces), media_type=MEDIA_TYPE)
+
+
+def _valid(text: str) -> str:
+    """Return `text` without half a surrogate pair, which a client may have sent."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _streams(result: RunResult) -> tuple[Stream, ...]:
+    return (Stream.STDOUT,) if result.streams is Streams.MERGED else (Stream.STDOUT, Stream.STDERR)
+
+
+async def _in_thread(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        if piece:  # an empty one would end the answer
+            yield piece
 
 
 _SCREEN: Final[dict[str, Any]] = {
@@ -111,5 +159,20 @@ ENDPOINTS: Final = (
         summary="The terminal of a run, as a person would see it",
         errors=(errors.RunNotFound,),
         **_SCREEN,
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{run_id}/recording",
+        name="read_run_recording",
+        tag=Tag.RUNS,
+        handler=_recording,
+        looks=True,
+        summary="The terminal of a run as it went on, for a player",
+        description=(
+            "An asciicast of version 2, which asciinema plays; of a run that goes on, as far as it is. Without "
+            "`output.timing`, and of a run of less than 50 ms, all comes at its end."
+        ),
+        answers={200: Success(meaning="The recording.", content={MEDIA_TYPE: str})},
+        errors=(errors.RunNotFound,),
     ),
 )

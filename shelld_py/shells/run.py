@@ -33,6 +33,7 @@ from shelld_py.output.excerpt import SizeCounter, quick_to_read, text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
+from shelld_py.output.timing import Timing
 from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, fingerprint
 from shelld_py.units import MEBIBYTE
 
@@ -96,6 +97,11 @@ class Run(ABC):
     @abstractmethod
     def sizes(self) -> Sizes:
         """The sizes that its terminal had; none where it had 24 rows and 80 columns throughout."""
+
+    @property
+    @abstractmethod
+    def timing(self) -> Timing | None:
+        """When its output came, where that was noted: up to this moment, for all of its logs, in their order."""
 
     def log(self, stream: Stream) -> OutputLog | None:
         """Return the log of `stream`, if it has one of its own."""
@@ -176,11 +182,14 @@ class StoredRun(Run):
 
     awaiting_input = timed_out = False
 
-    def __init__(self, record: Record, log_of: Callable[[Stream], OutputLog | None]) -> None:
+    def __init__(
+        self, record: Record, log_of: Callable[[Stream], OutputLog | None], timing: Timing | None = None
+    ) -> None:
         self.run_id = record.run_id
         self.session_id = record.session_id
         self._record = record
         self._log_of = log_of
+        self._timing = timing
 
     @property
     def status(self) -> RunStatus:
@@ -222,6 +231,11 @@ class StoredRun(Run):
     def sizes(self) -> Sizes:
         """The sizes that its terminal had."""
         return self._record.sizes
+
+    @property
+    def timing(self) -> Timing | None:
+        """When its output came."""
+        return self._timing
 
     async def changed(self, deadline: float | None = None) -> bool:
         """Return at `deadline`."""
@@ -285,6 +299,8 @@ class LiveRun(Run):
         """What it has written, as long as it is light."""
         self._logs: Mapping[Stream, OutputLog] = {}
         """Empty as long as it is light."""
+        self._timing: Timing | None = None
+        """Of a full run, where it is wanted."""
         self._counters: dict[Stream, SizeCounter] = {}
         """Of the logs of a full run."""
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -320,12 +336,14 @@ class LiveRun(Run):
             promotion, self.on_promotion = self.on_promotion, None
             promotion()
 
-    def take_logs(self, logs: Mapping[Stream, OutputLog]) -> None:
+    def take_logs(self, logs: Mapping[Stream, OutputLog], timing: Timing | None = None) -> None:
         """Keep the output in `logs` from now on, and what has come before as well: as a full run does.
 
-        There is one for each stream of its own: `stdout`, and `stderr` where that goes apart.
+        There is one for each stream of its own: `stdout`, and `stderr` where that goes apart. When the output comes
+        is noted in `timing`.
         """
         self._logs = logs
+        self._timing = timing
         self._counters = {stream: SizeCounter(log) for stream, log in logs.items()}
         if self.hurried:
             self.hurry()
@@ -353,6 +371,20 @@ class LiveRun(Run):
     def sizes(self) -> Sizes:
         """The sizes that its terminal had."""
         return self._sizes
+
+    @property
+    def timing(self) -> Timing | None:
+        """When its output came, up to this moment."""
+        if self._timing and self.running:
+            self._timing.flush(self.duration)
+        return self._timing
+
+    def moved(self, directory: str) -> None:
+        """Take note that its files lie in `directory` now."""
+        for log in self._logs.values():
+            log.move(directory)
+        if self._timing:
+            self._timing.move(directory)
 
     def resized(self, rows: int, cols: int) -> None:
         """Note that its terminal has this size for what is written from now on."""
@@ -397,6 +429,8 @@ class LiveRun(Run):
         self.ending = ending
         for counter in self._counters.values():
             counter.finish()
+        if self._timing:
+            self._timing.finish(self._duration)
         if lost := sum(log.lost for log in self._logs.values()) if self._logs else 0:
             self.note_loss(lost)
         self._wake()
@@ -527,6 +561,8 @@ class LiveRun(Run):
         self._logs[stream].append(data)
         self._counters[stream].note(data)
         self.active_at = time.monotonic()
+        if self._timing:
+            self._timing.note(stream is Stream.STDERR, len(data), self.active_at - self._started)
         self.awaiting_input = False
         if self._waiters:
             self._wake()

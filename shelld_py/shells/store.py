@@ -5,6 +5,7 @@
     DATA/runs/RUN_ID/snapshot.json  of a run that has lasted: the result, replaced atomically at every change of status
     DATA/runs/RUN_ID/output.log     what the command wrote, byte for byte (see output/log.py)
     DATA/runs/RUN_ID/stderr.log     standard error, where it went apart
+    DATA/runs/RUN_ID/timing         when the output came (see output/timing.py)
 
 A run that nobody was told of while it went on, and that wrote little, is one append to the journal and nothing else.
 Memory holds of an ended run its id, its session, its status and where its record lies. So ten thousand runs cost
@@ -32,6 +33,7 @@ from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
 from shelld_py.models import Command, RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
+from shelld_py.output.timing import Timing
 from shelld_py.shells.data_directory import calling, claim, is_file, put_aside
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
@@ -165,7 +167,8 @@ class RunStore:
         logs = {Stream.STDOUT: OutputLog(path_of(Stream.STDOUT), log_max)}
         if run.command.streams is not Streams.MERGED:
             logs[Stream.STDERR] = OutputLog(path_of(Stream.STDERR), log_max).create()
-        run.take_logs(logs)
+        timing = Timing(self._directories.path(run.run_id), len(logs)) if self._settings.timing else None
+        run.take_logs(logs, timing)
 
     def keep(self, run: LiveRun) -> None:
         """Keep an ended light run by one append, and let go of it.
@@ -196,8 +199,7 @@ class RunStore:
             return
         run.saved = True
         if published:
-            for log in run.logs.values():
-                log.move(self._directories.path(run.run_id))
+            run.moved(self._directories.path(run.run_id))
 
     def publish(self, run: LiveRun) -> None:
         """Write the first snapshot of `run`, if none has been written: somebody gets to know of it now."""
@@ -346,7 +348,10 @@ class RunStore:
                 record, frame = self._read(entry)
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
-        return StoredRun(record, partial(self._log, record, frame))
+        timing = None
+        if record.in_directory:
+            timing = Timing(self._directories.path(record.run_id), 1 if record.streams is Streams.MERGED else 2)
+        return StoredRun(record, partial(self._log, record, frame), timing)
 
     def _read(self, entry: Kept) -> tuple[Record, Frame | None]:
         """Return the record of a run, and where that lies in the journal, all that lies there."""

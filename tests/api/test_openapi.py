@@ -210,6 +210,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "GET", "/runs/described", {}, 200
     yield "GET", "/runs/unknown", {}, 404
     yield "GET", "/runs/described/screen", {}, 200
+    yield "GET", "/runs/described/recording", {}, 200
+    yield "GET", "/runs/unknown/recording", {}, 404
     yield "GET", "/runs?limit=2&status=completed", {}, 200
     yield "GET", "/runs?limit=none", {}, 400
     for form in ({}, TEXT, EVENTS):

@@ -262,6 +262,16 @@ def test_screen(client: Any) -> None:
     assert client.runs.screen(result.run_id) == screen
 
 
+def test_recording(client: Any) -> None:
+    result = client.run("echo recorded", description="a test")
+    header, event = client.runs.recording(result.run_id).decode().splitlines()
+    assert '"version":2' in header
+    assert '"title":"a test"' in header
+    assert event.endswith(r'"o","recorded\r\n"]')
+    with pytest.raises(errors.RunNotFound):
+        client.runs.recording("none")
+
+
 def test_keys(client: Any) -> None:
     """Keys by their names, and a paste, go where text goes."""
     run = client.run('IFS= read -r -d . a; printf %s "$a" | od -An -c', timeout=0)

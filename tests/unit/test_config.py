@@ -51,6 +51,7 @@ KEYS = [
     ("output", "end_size", 60_000, "false", "-1", ("must be a whole number of at least 0",) * 2),
     ("output", "log_max", 256 * MIB, "{}", "-1", (SIZE, "must not be negative")),
     ("output", "retain_runs", 200, '"many"', "-1", ("must be a whole number of at least 0",) * 2),
+    ("output", "timing", True, "1", '"yes"', ("must be true or false",) * 2),
     ("timeout", "command", 300.0, "true", '"5 minutes"', (DURATION, DURATION)),
     ("timeout", "command_maximum", 1800.0, "[]", "0", (DURATION, "must be longer than 0")),
     ("timeout", "command_lifetime", 0.0, "true", "-1", (DURATION, "between 0 and ten years")),
