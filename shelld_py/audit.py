@@ -23,6 +23,9 @@ _MOST_WAITING: Final = 10_000
 """Lines that wait for the disk; what comes beyond that is lost, and counted."""
 _LONGEST_TEXT: Final = 64 * 1024
 """Characters of a command that are kept: longer ones are heredocs, whose whole text is in no proportion to its use."""
+_REFUSED_EVERY: Final = 60.0
+"""Seconds from one line about a request that was not let in to the next. Anybody can send these, and each line costs
+the oldest that are kept: at this rate those of the default size last for a month."""
 _LAST_LINES: Final = 1.0
 """Seconds that the disk has at the end to take what waits."""
 _TOLD: Final = (
@@ -42,6 +45,10 @@ class Audit:
         self._logger = logger
         self._lines: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
         self._lost = 0
+        self._refused = 0
+        """Requests that were not let in, and of which no line tells yet."""
+        self._next_refused = 0.0
+        """When (monotonic) the next of these has a line of its own."""
         self._failing = False
         self._file = -1
         self._writer = threading.Thread(target=self._write_all, name="audit", daemon=True)
@@ -55,6 +62,8 @@ class Audit:
 
     def close(self) -> None:
         """Write what is left, as far as the disk takes it in a moment."""
+        if self._refused:
+            self.note()
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(None)
         self._writer.join(_LAST_LINES)
@@ -65,6 +74,8 @@ class Audit:
     def note(self, **members: object) -> None:
         """Take one line; what is None is left out. Never blocks, never fails."""
         members = {"time": utc_timestamp(time.time()), **members}
+        if self._refused:
+            members["refused_before"] = self._refused
         if self._lost:
             members["lines_lost_before"] = self._lost
         line = json.dumps({name: value for name, value in members.items() if value is not None}, default=str)
@@ -73,7 +84,16 @@ class Audit:
         except queue.Full:
             self._lose()
         else:
-            self._lost = 0
+            self._lost = self._refused = 0
+
+    def note_refused(self, **members: object) -> None:
+        """Take the line about a request that was not let in; where there was one just now it is only counted."""
+        now = time.monotonic()
+        if now < self._next_refused:
+            self._refused += 1
+        else:
+            self._next_refused = now + _REFUSED_EVERY
+            self.note(**members)
 
     def _write_all(self) -> None:
         while (line := self._lines.get()) is not None:

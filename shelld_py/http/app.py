@@ -25,7 +25,7 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
-from shelld_py.errors import InvalidRequest, MethodNotAllowed, NotFound, ShelldError
+from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
 from shelld_py.http import about, events, files, observers, ports, runs, screen, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
@@ -46,6 +46,8 @@ SOCKET_PATH: Final = "/socket.io/"
 MCP_PATH: Final = "/mcp"
 
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_LONGEST_LOGGED: Final = 1024
+"""Characters of a path in a line of the log, which anybody can make be written."""
 _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
@@ -63,6 +65,11 @@ PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpo
 Serve = Callable[[HttpRequest], Awaitable[Response]]
 """An endpoint with the services that it works on."""
 _ONE_PARAMETER: Final = re.compile(r"/(?P<noun>[a-z]+)/\{(?P<parameter>\w+)\}(?P<rest>(?:/[a-z]+)?)")
+
+
+def _logged(path: str) -> str:
+    quoted = quote(path[: _LONGEST_LOGGED + 1])
+    return quoted if len(quoted) <= _LONGEST_LOGGED else f"{quoted[: _LONGEST_LOGGED - 3]}..."
 
 
 def starts_run(path: str) -> bool:
@@ -244,7 +251,7 @@ class Application:
                 self.admission.release(admitted)
             if self._logger.isEnabledFor(logging.INFO):
                 milliseconds = 1000 * (time.perf_counter() - started)
-                what = (scope["method"], quote(scope["path"]), status, milliseconds)
+                what = (scope["method"], _logged(scope["path"]), status, milliseconds)
                 extra = {"request_id": request_id.decode()}
                 if trace:
                     extra["traceparent"] = trace
@@ -252,7 +259,9 @@ class Application:
             if self.metrics:
                 self.metrics.request_ended(scope, status, time.perf_counter() - started)
             if self._audit and is_action(scope):
-                self._audit.note(**action(scope, status, error), request_id=request_id.decode())
+                owner = admitted is not None or isinstance(error, BodyTooLarge)
+                note = self._audit.note if owner else self._audit.note_refused
+                note(**action(scope, status, error), request_id=request_id.decode())
 
     async def aclose(self) -> None:
         """End what is still being asked for, after the last answers; nobody is let in any more."""
@@ -273,7 +282,7 @@ class Application:
                 self.admission.release(admitted)
                 raise NotFound(f"There is no path {scope['path']} for a WebSocket.")
         except ShelldError as error:
-            self._logger.info("WEBSOCKET %s %d", quote(scope["path"]), error.status)
+            self._logger.info("WEBSOCKET %s %d", _logged(scope["path"]), error.status)
             await problem_response(error, as_text=False)(scope, receive, send)
             return
         self._logger.info("WEBSOCKET %s connected", SOCKET_PATH)

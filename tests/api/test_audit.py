@@ -60,7 +60,6 @@ def test_a_command(audited: RunningDaemon) -> None:
         ("GET", "/files/raw", {"params": {"path": "a"}}, {"path": "a", "status": 200}),
         ("POST", "/run", {"content": ""}, {"status": 400, "error": "invalid_request"}),
         ("POST", "/kill", {"params": {"signal": "TERM"}}, {"signal": "TERM", "status": 200}),
-        ("POST", "/run", {"headers": {"X-Shell-Key": "guess"}}, {"status": 401, "error": "key_mismatch"}),
         ("POST", "/tools/shell_exec", {"json": {"command": "true"}}, {"command": "true", "status": 200}),
         (
             "POST", "/events", {"json": {"event_type": "execute_command", "data": {"command": "false"}}},
@@ -72,9 +71,8 @@ def test_other_actions(
     audited: RunningDaemon, method: str, path: str, options: dict[str, Any], members: dict[str, Any]
 ) -> None:
     """Each tells what it was about, and how it was answered; content is not told."""
-    key = options.get("headers", {}).get("X-Shell-Key", KEY)
     told = line_of(audited, method, path, **options)
-    assert told == {"key": key_fingerprint(key.encode()), "action": f"{method} {path}", **members}
+    assert told == {"key": key_fingerprint(KEY.encode()), "action": f"{method} {path}", **members}
     assert "file-secret" not in audit_file(audited).read_text()
 
 
@@ -84,10 +82,17 @@ def test_a_file_that_is_taken_away_in_another_form(audited: RunningDaemon) -> No
 
 
 def test_strangers_cannot_have_it_rotated_away(audited: RunningDaemon) -> None:
-    """Of a refused request little is kept, however long its path is."""
-    told = line_of(audited, "POST", f"/{'x' * 30_000}", headers={"X-Shell-Key": "guess"})
-    assert told["error"] == "key_mismatch"
+    """Of a refused request little is kept, however long its path is; many are counted, and have one line."""
+    guess = {"X-Shell-Key": "guess"}
+    told = line_of(audited, "POST", f"/{'x' * 30_000}", headers=guess)
+    assert (told["key"], told["status"], told["error"]) == (key_fingerprint(b"guess"), 401, "key_mismatch")
     assert len(told["action"]) < 300
+    before = len(audit_file(audited).read_text().splitlines())
+    for _ in range(50):
+        assert audited.client.post("/kill", headers=guess).status_code == 401
+    assert line_of(audited, "POST", "/resize", json={"rows": 24, "cols": 80})["refused_before"] == 50
+    assert "refused_before" not in line_of(audited, "POST", "/resize", json={"rows": 24, "cols": 80})
+    assert len(audit_file(audited).read_text().splitlines()) == before + 2
 
 
 def test_looking_is_no_action(audited: RunningDaemon) -> None:
@@ -139,6 +144,18 @@ def test_a_file_that_cannot_be_put_away_goes_on(tmp_path: Path) -> None:
         audit.note(number=number)
     audit.close()
     assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == list(range(100))
+
+
+def test_the_last_line_counts_who_was_refused(tmp_path: Path) -> None:
+    """What no line tells when the daemon ends."""
+    audit = Audit(LoggingSettings(audit=str(tmp_path / "audit")), logging.getLogger(__name__))
+    audit.open()
+    for _ in range(3):
+        audit.note_refused(error="key_required")
+    audit.close()
+    first, last = map(json.loads, (tmp_path / "audit").read_text().splitlines())
+    assert first.keys() == {"time", "error"}
+    assert (last.keys(), last["refused_before"]) == ({"time", "refused_before"}, 2)
 
 
 def test_a_file_that_cannot_be_had_is_a_fault_of_the_configuration(tmp_path: Path) -> None:

@@ -53,6 +53,15 @@ def test_line_of_a_made_up_request_id(daemon: RunningDaemon) -> None:
     assert "GET /status 200" in line
 
 
+def test_long_paths_are_cut(daemon: RunningDaemon) -> None:
+    """Anybody can have them written, and the log is rotated by its size."""
+    for number, path in enumerate(("/" + "x" * 30_000, "/" + "%C3%A9" * 5_000)):
+        daemon.ask("GET", path, headers={"X-Request-Id": f"long-{number}"})
+        (line,) = lines_about(daemon, f"long-{number}")
+        assert len(line) < 1200
+        assert "... 401" in line
+
+
 def test_state_changes(start_daemon) -> None:
     """Each change of the shell's state has a line; those that come with every run are for debugging."""
     daemon = start_daemon(logging__level="debug")
