@@ -3,7 +3,7 @@
 - A server may ignore an offer of another protocol (`Upgrade: h2c`: Java's own client, `curl --http2`; RFC 9110, 7.8),
   but the parser stops behind the header of such a request, and its body would be lost, or be read as the next
   request. So the parser is begun anew, with the same request without the offer.
-- Trailer fields are no headers (RFC 9110, 6.5.1): they are dropped.
+- Trailer fields are no headers (RFC 9110, 6.5.1): they are dropped, and have the bound of a head.
 - A refused request whose body has not come is answered without reading it, and the connection ends.
 - The head of an answer of known length goes out together with its body, as one write.
 
@@ -22,7 +22,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shelld_py.config import ServerSettings
-from shelld_py.errors import BodyTimeout
+from shelld_py.errors import BodyTimeout, InvalidRequest
 
 _REFUSED: Final = 400
 """The least status of a refusal."""
@@ -52,6 +52,8 @@ class Exchange(RequestResponseCycle):
     body_timeout: float = 0.0
     """Seconds for which a body that has begun may stand still."""
     overdue = False
+    malformed = ""
+    """What is wrong with the rest of the body, which will not come."""
     refused = False
 
     async def run_asgi(self, app: ASGI3Application) -> None:
@@ -80,7 +82,7 @@ class Exchange(RequestResponseCycle):
             self._write(message.get("body", b""), more=message.get("more_body", False))
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next part of the body. Raises `BodyTimeout` where none comes."""
+        """Return the next part of the body. Raises `BodyTimeout` where none comes, `InvalidRequest` for no chunk."""
         if self.waiting_for_100_continue and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
@@ -88,6 +90,8 @@ class Exchange(RequestResponseCycle):
             self.flow.resume_reading()
             if self.more_body or not self.message_event.is_set():
                 await self._something_came()
+            if self.malformed:
+                raise InvalidRequest(self.malformed)
             self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
@@ -171,7 +175,7 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         """Looks at the deadline. It is not moved with it, which would cost each request two timers."""
         self._head_size = 0
-        """Bytes of a head that is not complete."""
+        """Bytes of a head that is not complete, or that have come since the last piece of a body: trailer fields."""
         self._in_head = False
         self._over = False
         """Whether nothing of what comes is looked at any more."""
@@ -191,7 +195,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
-        if self._in_head:
+        if self._in_head or (self._serving() and self.cycle.more_body):
             self._head_size += len(data)
         rest = memoryview(data)
         while rest and not self._over:
@@ -210,11 +214,13 @@ class Connection(HttpToolsProtocol):
                 said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
                 self.logger.warning(said)
                 self._give_up(HTTPStatus.BAD_REQUEST, said)
-        if self._in_head and not self._over:
-            if self._head_size > _LARGEST_HEAD:
-                self._give_up(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
-            elif not self._head_size and not self._serving():
-                self._end_in(self._settings.header_timeout)
+        if self._head_size > _LARGEST_HEAD and not self._over:
+            self._give_up(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "The head of the request, or what follows its body, is too large.",
+            )
+        elif self._in_head and not self._over and not self._head_size and not self._serving():
+            self._end_in(self._settings.header_timeout)
 
     def on_message_begin(self) -> None:
         """Begin with a request."""
@@ -264,8 +270,14 @@ class Connection(HttpToolsProtocol):
         else:
             self._start_asgi_task(exchange, self.app)
 
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._head_size = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
+        self._head_size = 0
         if self.parser.should_upgrade() and self._declines():
             return
         super().on_message_complete()
@@ -312,6 +324,9 @@ class Connection(HttpToolsProtocol):
         if self._serving():
             self._over = True
             self.cycle.keep_alive = False
+            if self.cycle.more_body:
+                self.cycle.malformed = reason
+                self.cycle.message_event.set()
             return
         if self.transport.is_closing():
             return

@@ -2,7 +2,8 @@
 
 A request that starts a run is remembered by the id of its run, and a repeat joins that run. Every other
 POST is remembered by its answer, and a repeat gets that answer. What was refused is not remembered: nothing
-was done. All is kept for an hour, and no more of it than a few mebibytes.
+was done. Neither is an answer that broke off: nobody could tell it from a whole one. All is kept for an hour, and no
+more of it than a few mebibytes.
 """
 
 import asyncio
@@ -146,6 +147,7 @@ class AnswerRepeats:
         entry = self._repeats.add(key, fingerprint)
         entry.answer = asyncio.get_running_loop().create_future()
         messages: list[Message] = []
+        size = 0
         given = False
 
         async def receive_again() -> Message:
@@ -156,15 +158,22 @@ class AnswerRepeats:
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send_and_keep(message: Message) -> None:
-            messages.append(dict(message))
+            nonlocal size
+            size += len(message.get("body", b""))
+            if size <= _MOST_BYTES:
+                messages.append(dict(message))
             await send(message)
 
         try:
             await self._app(scope, receive_again, send_and_keep)
         finally:
-            if messages and messages[0]["status"] < HTTPStatus.BAD_REQUEST:
+            if _is_whole(messages) and messages[0]["status"] < HTTPStatus.BAD_REQUEST:
                 self._repeats.keep(key, entry, messages)
                 entry.answer.set_result(messages)
             else:
                 self._repeats.discard(key)
                 entry.answer.set_result([])
+
+
+def _is_whole(answer: list[Message]) -> bool:
+    return bool(answer) and answer[-1]["type"] == "http.response.body" and not answer[-1].get("more_body", False)

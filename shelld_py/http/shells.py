@@ -170,7 +170,7 @@ async def _start_or_join(call: Call[Any, _Run], shell: Shell | None, command: Co
     """Start a run, or find the one that the same request has started before."""
     if call.body.run_id or b"idempotency-key" in call.request.scope["fields"]:
         key = idempotency_key(call.request.scope)
-        identity = fingerprint(shell.session_id if shell else _ONE_SHOT, command)
+        identity = fingerprint(_place(shell, call.body), command)
         async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
             return await _named_run(call, shell, command, key, identity)
     return await _started(call, shell, command, None)
@@ -197,6 +197,14 @@ async def _named_run(
     return run
 
 
+def _place(shell: Shell | None, wanted: RunRequest) -> str:
+    """Return what stands for the shell of a run where requests are compared: for one of its own, how it starts."""
+    if shell:
+        return shell.session_id
+    startup_file = wanted.startup_file if isinstance(wanted, ExecRequest) else None
+    return _ONE_SHOT if startup_file is None else f"{_ONE_SHOT} {startup_file}"
+
+
 def _check_user(user: str, streams: Streams | None) -> None:
     """Raise `UserNotAllowed` or `InvalidRequest` where a command cannot be run as that user."""
     if streams is not Streams.PIPES:
@@ -220,7 +228,7 @@ def _deadline(value: object) -> float | None:
 
 
 async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command, run_id: str | None) -> LiveRun:
-    request = shell.session_id if shell else _ONE_SHOT, command
+    request = _place(shell, call.body), command
     if b"traceparent" in call.request.scope["fields"] and (trace := parent_of_trace(call.request.scope)):
         # Not a part of what makes two requests the same: each repeat is a span of its own.
         command = replace(command, environment={"TRACEPARENT": trace, **command.environment})

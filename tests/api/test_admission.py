@@ -157,6 +157,27 @@ def test_trailer_fields_are_no_headers(start_daemon: Callable[..., RunningDaemon
         assert raw.rest().endswith(b"ready")
 
 
+@pytest.mark.parametrize("sent", ["X: y\r\n", "x", "X: "], ids=["many fields", "a long name", "a long value"])
+def test_trailer_fields_have_a_bound(daemon: RunningDaemon, sent: str) -> None:
+    """They are not kept, and a client that goes on sending them is refused, whatever it sends."""
+    with Raw(daemon) as raw:
+        raw.send(head("POST", "/run", None, key=KEY) + "2\r\nls\r\n0\r\n" + sent)
+        unit = (sent if sent.endswith("\n") else "x") * 4096
+        with contextlib.suppress(OSError):  # it is closed before all of this has been sent
+            for _ in range(1 + (1 << 20) // len(unit)):
+                raw.send(unit)
+        answer = raw.rest()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"too large" in answer
+
+
+def test_a_body_that_is_no_chunk_is_refused_at_once(daemon: RunningDaemon) -> None:
+    """Nobody waits for the rest of it."""
+    with Raw(daemon) as raw:
+        raw.send(head("POST", "/run", None, key=KEY) + "2\r\nls\r\nno length\r\n")
+        assert raw.rest().startswith(b"HTTP/1.1 400 ")
+
+
 # --- hosts and origins --------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,11 @@
 """Requests that come twice: the caller's run id, and the Idempotency-Key."""
 
+import asyncio
 import contextlib
 import http.client
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -12,7 +14,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
+from shelld_py.http.repeats import AnswerRepeats, Repeats
 from tests.api.conftest import Gate
 from tests.api.problems import problem
 from tests.daemons import KEY, RunningDaemon, wait_for
@@ -176,6 +180,61 @@ def test_simultaneous_keys_of_one_shots(daemon: RunningDaemon, key: str, traces:
 
     assert len(set(simultaneously(8, send))) == 1
     assert traces.read_text() == "x\n"
+
+
+def test_one_shots_that_start_differently(daemon: RunningDaemon, key: str) -> None:
+    """What bash reads at its start is a part of the request."""
+    body = {"command": "echo out", "run_id": key}
+    assert daemon.json("POST", "/exec", json={**body, "startup_file": ""})["stdout"] == "out\n"
+    assert daemon.json("POST", "/exec", json={**body, "startup_file": ""})["stdout"] == "out\n"
+    problem(daemon.client.post("/exec", json=body, headers=JSON), 409, "run_id_conflict")
+    headers = {**JSON, "Idempotency-Key": key}
+    other = {"command": "echo out", "startup_file": ""}
+    assert daemon.client.post("/exec", json={"command": "echo out"}, headers=headers).status_code == 200
+    problem(daemon.client.post("/exec", json=other, headers=headers), 422, "idempotency_mismatch")
+
+
+def test_answers_that_broke_off_are_not_repeated() -> None:
+    """Nobody could tell one from a whole answer. Neither is more of one kept than of all."""
+    pieces = [b"begun, ", b"done"]
+    fails = True
+
+    async def streaming(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number, piece in enumerate(pieces):
+            if fails and number:
+                raise OSError("the disk is gone")
+            await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces) - 1})
+
+    async def body() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    app = AnswerRepeats(streaming, repeats=Repeats(time.monotonic), starts_run=lambda _: False)
+    scope = {
+        "type": "http", "method": "POST", "path": "/x", "query_string": b"", "headers": [(b"idempotency-key", b"k")],
+    }  # fmt: skip
+
+    def answer() -> bytes:
+        received: list[bytes] = []
+
+        async def send(message: Message) -> None:
+            received.append(message.get("body", b""))
+
+        with contextlib.suppress(OSError):
+            asyncio.run(app(dict(scope), body, send))
+        return b"".join(received)
+
+    assert answer() == b"begun, "
+    fails = False
+    assert answer() == b"begun, done"
+    pieces[1] = b"again"
+    assert answer() == b"begun, done"
+    scope["path"] = "/large"
+    scope["headers"] = [(b"idempotency-key", b"large")]
+    pieces[:] = [b"x" * (3 << 20), b"x" * (3 << 20)]
+    assert len(answer()) == 6 << 20
+    pieces[:] = [b"small"]
+    assert answer() == b"small"
 
 
 def test_repeated_stdin(daemon: RunningDaemon, key: str) -> None:
