@@ -5,6 +5,7 @@ used. Those of `run`, `attach`, `status` and `kill` are in client/commands.py.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ environment of run, attach, status and kill:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `arguments` (those of the process by default); return its exit status."""
+    _open_standard_streams()
     if arguments is None and sys.argv[1:2] == ["--helper"]:  # before anything that the helper would pay for
         from shelld_py.helpers import serve
 
@@ -49,6 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"shelld-py: {error}".replace("\n", "\nshelld-py: "), file=sys.stderr)
         return _USAGE_ERROR
+
+
+def _open_standard_streams() -> None:
+    """Have /dev/null for those of the descriptors 0 to 2 that are closed (daemon(3)).
+
+    Else a socket or a pipe gets the number, and is then written to by whoever means standard error, or is closed where
+    a process is given another one.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.test_cli import shelld
-from tests.daemons import KEY, RunningDaemon, ask, wait_for
+from tests.daemons import KEY, RunningDaemon, ask, serving_url, wait_for
 
 
 @contextmanager
@@ -49,6 +49,27 @@ def test_three_lines_to_copy(tmp_path: Path) -> None:
         assert line
         done = subprocess.run(line[1], shell=True, capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout.startswith("Linux ")
+
+
+def test_closed_standard_descriptors(tmp_path: Path) -> None:
+    """It serves all the same, and nothing of its own gets their numbers."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "shelld_py", "--port", "0", "--set", f"logging.file={log}"]
+    environ = {**os.environ, "PYTHONPATH": os.getcwd(), "SHELLD_KEY": KEY}
+    process = subprocess.Popen(
+        ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "-", *command],
+        cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        address = wait_for(lambda: serving_url(process, log, 0, tmp_path / "none"))
+        answer = ask(address, "POST", "/exec", body="echo out; echo err >&2; cat", key=KEY)
+        assert json.loads(answer.body)["stdout"] == "out\n"
+        assert json.loads(answer.body)["stderr"] == "err\n"
+        for number in range(3):
+            assert os.readlink(f"/proc/{process.pid}/fd/{number}") == "/dev/null"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_three_lines_with_a_key(tmp_path: Path) -> None:
