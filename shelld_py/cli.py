@@ -1,7 +1,7 @@
 """The command `shelld-py`: arguments in, exit status out.
 
 Exit statuses: 0 when all went well, 1 when it did not, 2 for arguments or a configuration that cannot be
-used. Those of `run`, `attach`, `status` and `kill` are in client/commands.py.
+used. Those of `run`, `attach`, `replay`, `status` and `kill` are in client/commands.py.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from shelld_py.version import __version__
 
 _USAGE_ERROR = 2
 _HEALTH_TIMEOUT = 5.0
-_CLIENT_COMMANDS = ("run", "attach", "status", "kill")
+_CLIENT_COMMANDS = ("run", "attach", "replay", "status", "kill")
 _ENVIRONMENT = """\
 environment of the daemon:
   SHELLD_KEY              the key; without it, the first client's X-Shell-Key becomes it
   SHELLD_CONFIG           the configuration, where --config does not say
   SHELLD_SECTION__KEY     any setting: SHELLD_SERVER__PORT=9000
-environment of run, attach, status and kill:
+environment of run, attach, replay, status and kill:
   SHELLD_URL              the daemon; http://127.0.0.1:8080 by default
   SHELLD_KEY              its key
 """
@@ -111,13 +111,18 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
     run.add_argument("--separate", action="store_true", help="standard error to standard error")
     attach = commands.add_parser("attach", help="follow the current run, and type into it; Ctrl-] detaches")
     attach.add_argument("run_id", metavar="RUN_ID", nargs="?", help="another run than the shell's current one")
+    replay = commands.add_parser("replay", help="play the recording of a run in this terminal; Ctrl-C ends it")
+    replay.add_argument("run_id", metavar="RUN_ID", help="the run; one that goes on is played as far as it is")
+    replay.add_argument("--speed", metavar="NUMBER", default="1", help="how many times as fast (2, 0.5)")
+    replay.add_argument("--idle", metavar="DURATION", help="make pauses that are longer so long (1s)")
     status = commands.add_parser("status", help="what the shell is doing")
     status.add_argument("--json", action="store_true", help="as JSON")
     kill = commands.add_parser("kill", help="end the current run, and keep the shell")
     kill.add_argument("run_id", metavar="RUN_ID", nargs="?", help="another run than the shell's current one")
     kill.add_argument("--signal", metavar="NAME", help="send this one signal, such as TERM, instead")
-    for command in (run, attach, status, kill):
+    for command in (run, attach, replay, status, kill):
         command.add_argument("--url", help="the daemon; by default SHELLD_URL, or http://127.0.0.1:8080")
+    for command in (run, attach, status, kill):
         command.add_argument("--session", metavar="ID", help="a session instead of the main shell")
 
 

@@ -25,6 +25,7 @@ from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 from shelld_py.units import LONGEST_DURATION
 
 DETACH: Final = b"\x1d"
+LEAVE_FULL_SCREEN: Final = "\x1b[?1049l"
 _READ_SIZE: Final = 65536
 _SHOWN_OF_BEFORE: Final = 64 * 1024
 _FULL_SCREEN: Final = re.compile(r"\x1b\[\?(?:1049|1047|47)([hl])")
@@ -114,7 +115,7 @@ class Attachment:
             for task in tasks:
                 task.cancel()
             if self._screen.full:
-                write(1, "\x1b[?1049l\x1b[0m\x1b[?25h")
+                write(1, f"{LEAVE_FULL_SCREEN}\x1b[0m\x1b[?25h")
 
     async def type_when_asked(self) -> RunResult | None:
         """As `type`, but only once the run waits for input."""

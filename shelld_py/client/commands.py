@@ -1,4 +1,4 @@
-"""The verbs of `shelld-py` for people: run, attach, status, kill. Arguments in, exit status out.
+"""The verbs of `shelld-py` for people: run, attach, replay, status, kill. Arguments in, exit status out.
 
 They speak to a daemon as any client does, and print for a terminal or a pipe. cli.py has their arguments and
 imports this file only when one of them is used.
@@ -11,6 +11,7 @@ the daemon refuses or cannot be reached, or the command has no exit status.
 import argparse
 import asyncio
 import contextlib
+import re
 import shlex
 import signal
 import sys
@@ -37,16 +38,21 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 _SIGNALLED: Final = 128
 
+_SPEED: Final = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4})?|\.[0-9]{1,4}")
 _RETRIES: Final = Retries(most=4, first=0.05)
 
 
 def perform(options: argparse.Namespace) -> int:
     """Do what the arguments say; return the exit status. Errors are one line on standard error."""
-    for name in ("timeout", "deadline"):
+    for name in ("timeout", "deadline", "idle"):
         given = getattr(options, name, None)
         if given is not None and seconds(given) is None:
             complain(f"--{name} must be {DURATION_FORMS}, not {given!r}")
             return USAGE_ERROR
+    speed = getattr(options, "speed", None)
+    if speed is not None and not _speed(speed):
+        complain(f"--speed must be how many times as fast, such as 2 or 0.5, not {speed!r}")
+        return USAGE_ERROR
     try:
         return asyncio.run(_perform(options))
     except TransportError as error:
@@ -84,10 +90,22 @@ async def _perform(options: argparse.Namespace) -> int:
                 from shelld_py.client.attach import attach
 
                 return exit_status(await attach(client, options.run_id, options.session))
+            case "replay":
+                from shelld_py.client.replay import replay
+
+                speed, longest_pause = _speed(options.speed) or 1.0, seconds(options.idle)
+                await replay(client, options.run_id, speed=speed, longest_pause=longest_pause)
+                return 0
             case "status":
                 return await _status(client, options)
             case _:
                 return await _kill(client, options)
+
+
+def _speed(text: str) -> float | None:
+    """Return how many times as fast; None for what is no such number."""
+    speed = float(text) if _SPEED.fullmatch(text) else 0.0
+    return speed if speed > 0 else None
 
 
 class _Run:
