@@ -1,1 +1,16 @@
-"""Facts of the Linux kernel: processes, terminals, cgroups, ports. Knows no shell."""
+"""Facts of the Linux kernel: processes, terminals, cgroups, ports. Knows no shell. Others may import these rooms."""
+
+__all__ = [
+    "cgroup_paths",
+    "cgroups",
+    "descriptors",
+    "oom",
+    "orphans",
+    "ports",
+    "processes",
+    "removal",
+    "syscalls",
+    "terminal",
+    "terminal_wait",
+    "users",
+]

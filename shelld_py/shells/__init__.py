@@ -1,1 +1,16 @@
-"""Shells and their runs. Knows no HTTP."""
+"""Shells and their runs. Knows no HTTP. Others may import these rooms."""
+
+__all__ = [
+    "conditions",
+    "data_directory",
+    "execution",
+    "keys",
+    "limits",
+    "record",
+    "registry",
+    "run",
+    "screens",
+    "shell",
+    "states",
+    "store",
+]
