@@ -351,6 +351,13 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConsoleSettings:
+    """`[console]`: whether there is the page for people who watch."""
+
+    enabled: bool = _setting(_switch, True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """All settings, by section."""
 
@@ -363,6 +370,7 @@ class Settings:
     hooks: HookSettings = field(default_factory=HookSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
 
 
 def did_you_mean(name: str, names: Mapping[str, object] | list[str]) -> str:

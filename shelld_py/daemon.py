@@ -36,6 +36,7 @@ from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import MetricsSettings, ServerSettings, Settings
 from shelld_py.errors import ConfigError
+from shelld_py.http import console
 from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
@@ -208,15 +209,19 @@ class Daemon:
         idle = self._settings.timeout.idle
         end = f"ends after {format_duration(idle)} without a request" if idle else "does not end by itself"
         key = "the key is set" if self._has_key else "no key is set: the first X-Shell-Key becomes it"
+        page = f"{address}/console" if self._settings.console.enabled and console.is_built() else ""
         if sys.stderr.isatty():
             shown = '"$SHELLD_KEY"' if self._has_key else "my-secret"
             sys.stderr.write(
                 f"shelld-py {__version__} serves on {address}; {key}\n"
                 f"it {end} (timeout.idle); Ctrl-C ends it, too\n"
                 f"try:  curl {address}/exec -H 'Accept: text/plain' -H X-Shell-Key:{shown} -d 'uname -a'\n"
+                + (f"see:  {page}\n" if page else "")
             )
         if self._settings.logging.file or not sys.stderr.isatty():
             self._logger.info("serving on %s (%s; %s)", address, key, end)
+            if page:
+                self._logger.info("console on %s", page)
         if not self._has_key and not _is_loopback(address):
             self._logger.warning("whoever reaches %s first sets its key; SHELLD_KEY sets it beforehand", address)
         if os.geteuid() == 0:

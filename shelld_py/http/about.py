@@ -80,7 +80,8 @@ async def _root(call: Call[None, None]) -> About | Response:
     from shelld_py.http.pages import HEADERS, page
 
     links = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in _DOCUMENTS.items())
-    text = page(_NAME, f"<h1>{_NAME} {__version__}</h1><p>{about.description}</p><ul>{links}</ul>")
+    console = '<p><a href="/console">The console</a>: to watch it, with the key.</p>'
+    text = page(_NAME, f"<h1>{_NAME} {__version__}</h1><p>{about.description}</p><ul>{links}</ul>{console}")
     return Response(text, headers=HEADERS, media_type=HTML)
 
 

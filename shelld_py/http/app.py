@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
-from shelld_py.http import about, events, files, observers, ports, runs, screen, shells, tools
+from shelld_py.http import about, console, events, files, observers, ports, runs, screen, shells, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -52,7 +52,7 @@ _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
     *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *events.ENDPOINTS,
-    *observers.ENDPOINTS, *ports.ENDPOINTS, *about.ENDPOINTS,
+    *observers.ENDPOINTS, *ports.ENDPOINTS, *about.ENDPOINTS, *console.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)
@@ -60,6 +60,8 @@ TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoin
 PROBES: Final = ("/health", "/ready")
 """The paths that are answered whatever host they are asked by: the probes of an orchestrator know an address."""
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
+PUBLIC_FILES: Final = "/console/"
+"""What the paths of the files begin with that need no key."""
 
 
 Serve = Callable[[HttpRequest], Awaitable[Response]]
@@ -215,7 +217,8 @@ class Application:
         error: ShelldError | None = None
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
-            if scope["path"] in PUBLIC_PATHS and scope["method"] in ("GET", "HEAD"):
+            public = scope["path"] in PUBLIC_PATHS or scope["path"].startswith(PUBLIC_FILES)
+            if public and scope["method"] in ("GET", "HEAD"):
                 check = check_host if scope["path"] in PROBES else self.admission.check_site
                 check(scope)
                 await app(scope, receive, send_with_id)

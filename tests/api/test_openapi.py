@@ -105,7 +105,7 @@ def _whole(description: dict[str, Any], schema: Any) -> list[Any]:
 
 def test_only_what_needs_no_key_says_so(description: dict[str, Any]) -> None:
     public = {path for path, item in description["paths"].items() if item.get("get", {}).get("security") == []}
-    assert public == {"/", "/docs", "/health", "/llms.txt", "/openapi.json", "/ready"}
+    assert public == {"/", "/console", "/console/{asset}", "/docs", "/health", "/llms.txt", "/openapi.json", "/ready"}
     assert description["security"] == [{"ShellKey": []}, {"Bearer": []}]
 
 
@@ -124,7 +124,7 @@ def test_every_answer_is_as_declared(daemon: RunningDaemon, description: dict[st
         answer = daemon.client.request(method, path, **options)
         assert answer.status_code == expected, (method, path, answer.text)
         checker.check(answer)
-    elsewhere = {("POST", "/startup"), ("POST", "/shutdown")}
+    elsewhere = {("POST", "/startup"), ("POST", "/shutdown"), ("GET", "/console"), ("GET", "/console/{asset}")}
     assert {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS} - checker.seen == elsewhere, (
         "every endpoint has a success in this file"
     )

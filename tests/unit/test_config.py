@@ -97,6 +97,7 @@ KEYS = [
     ("metrics", "enabled", False, "1", '"yes"', ("must be true or false",) * 2),
     ("metrics", "host", "127.0.0.1", "1", NUL, (TEXT, "NUL")),
     ("metrics", "port", 9464, "true", "65536", ("must be a whole number from 0 to 65535",) * 2),
+    ("console", "enabled", True, "1", '"no"', ("must be true or false",) * 2),
 ]  # fmt: skip
 NAMES = [f"{section}.{key}" for section, key, *_ in KEYS]
 
@@ -450,5 +451,5 @@ def test_the_example_of_the_contract_is_legal(tmp_path: Path) -> None:
                 shown = str(value).lower() if isinstance(value, bool) else value
                 lines.append(f"{key} = {str(value)!r}" if isinstance(value, str) else f"{key} = {shown}")
     text = "\n".join(lines)
-    assert len(tomllib.loads(text)) == 9
+    assert len(tomllib.loads(text)) == 10
     assert load_text(tmp_path, text) == settings
