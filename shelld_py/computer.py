@@ -22,6 +22,7 @@ from shelld_py.files import FileService
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.linux import oom
 from shelld_py.linux.orphans import Reaper
+from shelld_py.linux.users import User
 from shelld_py.metadata import (
     Metadata,
     check_shell,
@@ -61,6 +62,8 @@ class Surroundings:
     """What the daemon was started with; None where the kernel has no such thing."""
     audit: Audit | None = None
     """Where what clients do is noted, if anywhere."""
+    user: User | None = None
+    """Whom shells, hooks and file operations run as; None for the daemon's own user."""
 
 
 class Computer:
@@ -80,6 +83,7 @@ class Computer:
             reaper=self.reaper,
             logger=logger,
             oom_score_adj=surroundings.oom_score_adj,
+            user=surroundings.user,
         )
         self._logger = logger
         self._kill_counter = oom.KillCounter()
@@ -96,6 +100,7 @@ class Computer:
         self._cleaning: asyncio.Task[None] | None = None
         self._context = ShellContext(
             settings=settings.shell,
+            user=surroundings.user,
             environment={
                 **(cpu_variables(usable_cpus()) if settings.shell.cpu_variables else {}),
                 **surroundings.environment,
@@ -318,7 +323,7 @@ class Computer:
             shell=self._shell_version,
             workspace_directory=self._context.directory,
             version=__version__,
-            user=user_name(),
+            user=user_name(self._context.user),
             cpus=usable_cpus(),
             memory_mb=usable_memory_mb(),
             limits=settings.limits,

@@ -236,6 +236,7 @@ class ShellSettings:
     """`[shell]`: what is started, where, and in what terminal."""
 
     command: str = _setting(_command, "/bin/bash")
+    user: str = _setting(_text, "")
     on_exit: OnExit = _setting(_one_of(OnExit), "restore")
     start_on_run: bool = _setting(_switch, False)
     startup_file: str = _setting(_startup_file, "~/.bashrc")

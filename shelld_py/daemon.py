@@ -47,6 +47,7 @@ from shelld_py.linux.descriptors import raise_limit
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
 from shelld_py.linux.syscalls import be_subreaper
+from shelld_py.linux.users import User, missing_capabilities
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
 from shelld_py.shells.data_directory import claim
@@ -74,24 +75,34 @@ def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
         except ImportError as error:
             hint = "pip install '.[socketio]' in shelld-py's checkout"
             raise ConfigError(f"server.socketio: python-socketio cannot be imported ({error}): {hint}") from None
+    user = _shell_user(configuration.settings)
+    if user:
+        _check_out_of_reach(user, configuration.settings)
     try:
         logger = set_up_logging(configuration.settings.logging)
     except OSError as error:
         raise ConfigError(f"logging.file: {configuration.settings.logging.file}: {error.strerror}") from None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(configuration, environ, logger))
+        runner.run(_serve(configuration, environ, logger, user))
     return 0
 
 
-async def _serve(configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
-    await Daemon(configuration, environ, logger).serve()
+async def _serve(
+    configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger, user: User | None
+) -> None:
+    await Daemon(configuration, environ, logger, user).serve()
 
 
 class Daemon:
     """One daemon from its start to its end: `await Daemon(...).serve()`."""
 
-    def __init__(self, configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger) -> None:
-        """Make it, in a running event loop. It heeds signals from here on, for it makes what has to be removed."""
+    def __init__(
+        self, configuration: Configuration, environ: Mapping[str, str], logger: logging.Logger, user: User | None
+    ) -> None:
+        """Make it, in a running event loop; its shells run as `user`, None for its own.
+
+        It heeds signals from here on, for it makes what has to be removed.
+        """
         settings = configuration.settings
         self._configuration = configuration
         self._settings = settings
@@ -114,7 +125,9 @@ class Daemon:
             open_files=open_files,
             oom_score_adj=oom.adjustment(),
             audit=audit,
+            user=user,
         )
+        self._user = user
         self._computer = Computer(settings, surroundings, logger)
         self._oom_score_adj = surroundings.oom_score_adj
         self._idle = IdleTimer(
@@ -224,8 +237,8 @@ class Daemon:
                 self._logger.info("console on %s", page)
         if not self._has_key and not _is_loopback(address):
             self._logger.warning("whoever reaches %s first sets its key; SHELLD_KEY sets it beforehand", address)
-        if os.geteuid() == 0:
-            self._logger.warning("running as root: commands can do anything on this machine")
+        if os.geteuid() == 0 and self._user is None:
+            self._logger.warning("running as root: commands can do anything on this machine (shell.user)")
         for warning in self._configuration.warnings:
             self._logger.warning("%s", warning)
 
@@ -339,6 +352,40 @@ def _shell_descriptor_limits() -> tuple[int, int]:
     if hard < _LEAST_DESCRIPTORS:
         raise ConfigError(f"ulimit -Hn: {hard} open files are too few: a shell needs at least {_LEAST_DESCRIPTORS}")
     return max(soft, _LEAST_DESCRIPTORS), hard
+
+
+def _shell_user(settings: Settings) -> User | None:
+    """Return whom shells run as, where that is not the daemon's own user. Raises `ConfigError`."""
+    if not (name := settings.shell.user):
+        return None
+    try:
+        user = User.find(name)
+    except LookupError as error:
+        raise ConfigError(f"shell.user: {error}; it must be a name, such as nobody, or uid, or uid:gid") from None
+    if os.geteuid() != 0:
+        raise ConfigError(
+            f"shell.user: only root can run shells as {name}: start the daemon as root, or leave it empty"
+        )
+    if user.uid == 0:
+        raise ConfigError(f"shell.user: {name} is root, from whom nothing is kept apart: name another user")
+    if missing := missing_capabilities():
+        raise ConfigError(f"shell.user: to run shells as {name} the daemon also needs {', '.join(missing)}")
+    return user
+
+
+def _check_out_of_reach(user: User, settings: Settings) -> None:
+    """Raise `ConfigError` where shells could put something else in the place of what the daemon writes as root."""
+    for name, path in (
+        ("server.data_directory", settings.server.data_directory),
+        ("server.key_file", settings.server.key_file),
+        ("files.backup_directory", settings.files.backup_directory),
+        ("logging.file", settings.logging.file),
+        ("logging.audit", settings.logging.audit),
+    ):
+        if path and (where := user.reach(path)):
+            raise ConfigError(
+                f"{name}: {settings.shell.user} (shell.user) can write to {where}: it must be out of reach"
+            )
 
 
 def _opened_audit(settings: Settings, logger: logging.Logger) -> Audit | None:

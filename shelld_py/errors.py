@@ -139,7 +139,7 @@ class StdinGap(Conflict, code="stdin_gap"):
 
 
 class UserNotAllowed(ShelldError, status=403, code="user_not_allowed"):
-    """Only a daemon that runs as root can run a command as another user."""
+    """Shells run as one user: that of a daemon that is not root, or `shell.user`."""
 
 
 class StdinClosed(Conflict, code="stdin_closed"):

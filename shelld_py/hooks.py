@@ -19,6 +19,7 @@ from shelld_py.config import HookSettings
 from shelld_py.linux.oom import set_adjustment
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import default_signals
+from shelld_py.linux.users import User
 
 _MOST_OUTPUT: Final = 8192
 
@@ -43,8 +44,10 @@ class Hooks:
         reaper: Reaper,
         logger: logging.Logger,
         oom_score_adj: int | None = None,
+        user: User | None = None,
     ) -> None:
-        """`oom_score_adj` is what the daemon was started with, and what hooks get."""
+        """`oom_score_adj` is what the daemon was started with, and what hooks get; `user` is whom they run as."""
+        self._user = user
         self._settings = settings
         self._commands = {
             HookName.STARTUP: settings.on_startup,
@@ -69,7 +72,7 @@ class Hooks:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory,
-                env={**self._environment, "SHELLD_HOOK": name.value},
+                env={**self._environment, **(self._user.variables if self._user else {}), "SHELLD_HOOK": name.value},
                 start_new_session=True,
                 preexec_fn=self._in_child,  # noqa: PLW1509 (it takes no lock)
             )
@@ -89,6 +92,8 @@ class Hooks:
         default_signals()
         if self._oom_score_adj is not None:
             set_adjustment(self._oom_score_adj)
+        if self._user:
+            self._user.become()
 
     async def _see_through(self, name: HookName, process: subprocess.Popen[bytes]) -> None:
         output = bytearray()

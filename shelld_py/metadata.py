@@ -21,6 +21,7 @@ from shelld_py import models
 from shelld_py.config import LimitSettings, TimeoutSettings
 from shelld_py.errors import ConfigError
 from shelld_py.linux import cgroup_paths
+from shelld_py.linux.users import User
 from shelld_py.units import MEBIBYTE
 
 _VERSION_TIMEOUT: Final = 5.0
@@ -107,12 +108,13 @@ def check_shell(command: str, environment: Mapping[str, str]) -> None:
         raise ConfigError(f"shell.command: {command!r} is bash {found}; it must be bash 4.4 or newer")
 
 
-def user_name() -> str:
-    """Return the name of the user that shells run as; the number where it has none."""
+def user_name(user: User | None = None) -> str:
+    """Return the name of `user`, or of that of this process; the number where it has none."""
+    uid = user.uid if user else os.getuid()
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.getuid())
+        return str(uid)
 
 
 def usable_cpus(proc: Path = cgroup_paths.PROC_SELF) -> float:

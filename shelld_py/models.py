@@ -175,6 +175,15 @@ class ShellDocument(Request, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
 
 
+UserName = Annotated[
+    str,
+    Meta(
+        description="Of a daemon that is root: whom it runs as, a name, `uid` or `uid:gid`.",
+        extra_json_schema={"pattern": r"^[^\x00]+$"},
+    ),
+]
+
+
 class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
@@ -185,6 +194,7 @@ class StartupRequest(Request, frozen=True, kw_only=True):
     startup_file: StartupFile | None = None
     state: Annotated[ShellDocument, Meta(description="The state to begin with, of `GET /state`.")] | None = None
     copy_of: Annotated[str, Meta(description="Begin with the state of this shell, which is ready.")] | None = None
+    user: UserName | None = None
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
@@ -211,16 +221,7 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
 
     startup_file: StartupFile | None = None
     stdin_open: Annotated[bool, Meta(description="With pipes: leave standard input open for `/stdin`.")] = False
-    user: (
-        Annotated[
-            str,
-            Meta(
-                description="With pipes, of a daemon that is root: whom it runs as, a name, `uid` or `uid:gid`.",
-                extra_json_schema={"pattern": r"^[^\x00]+$"},
-            ),
-        ]
-        | None
-    ) = None
+    user: UserName | None = None
     stdin_path: (
         Annotated[
             str,

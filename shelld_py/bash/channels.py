@@ -11,50 +11,99 @@
 bash opens them anew by their paths, so it inherits none of these descriptors. What is said through them is
 driver.py's. There are thousands of these in a daemon with many shells, so each pipe is held by one descriptor for
 both ends (fifo(7): a FIFO can be opened for both on Linux).
+
+A bash of another user may not look into /proc/DAEMON/fd. So what is shared with it are FIFOs and files with names, of
+that user, in a directory of our own in memory that can be entered, but neither listed nor written to.
 """
 
 import contextlib
 import os
+import tempfile
 from typing import Final
 
 from shelld_py.bash.driver import Paths
 from shelld_py.bash.pipes import unread
+from shelld_py.linux.removal import remove_tree
+from shelld_py.linux.users import User
 
 _PIPE_READ: Final = 65536
 _LARGE_TEXT: Final = 65536
 _PIECE: Final = 1 << 20
 _FILES: Final = ("text", "loop", "script", "scratch")
+_MEMORY: Final = "/dev/shm"  # noqa: S108 (a name that cannot be guessed is made there, as everywhere)
+"""A file system in memory that containers have too, also where their root is read-only (shm_overview(7))."""
+_ENTER_ALONE: Final = 0o711
 
 
 class Channels:
     """The pipes and memory files for one bash. `close` them."""
 
-    def __init__(self) -> None:
-        self.boot_pipe = _pipe()
+    def __init__(self, user: User | None = None) -> None:
+        """Make them for a bash of `user`, None for our own. Raises `OSError`."""
+        self._user = user
+        self._directory = _directory() if user else ""
+        self._made = 0
+        self.boot_pipe = self._pipe("boot")
         """bash reads lines from it."""
         self._boot_name = os.readlink(f"/proc/self/fd/{self.boot_pipe}")
-        self.bell_pipe = _pipe()
+        self.bell_pipe = self._pipe("bell")
         """bash listens at it."""
-        self.reports_pipe = _pipe()
+        self.reports_pipe = self._pipe("reports")
         """bash's reports come out of it."""
         self._text_begin = self._text_end = 0
         """The offsets behind the texts that were given back, and behind the last one."""
-        self._files = {name: os.memfd_create(name, os.MFD_CLOEXEC) for name in _FILES}
+        self._files = {name: self.new_file(name) for name in _FILES}
 
     def paths(self, *, terminal: str, shell: str) -> Paths:
         """Return where bash finds all of it."""
         return Paths(
-            boot=descriptor_path(self.boot_pipe),
-            bell=descriptor_path(self.bell_pipe),
-            reports=descriptor_path(self.reports_pipe),
+            boot=self.path_of(self.boot_pipe),
+            bell=self.path_of(self.bell_pipe),
+            reports=self.path_of(self.reports_pipe),
             terminal=terminal,
             shell=shell,
-            **{name: descriptor_path(file) for name, file in self._files.items()},
+            **{name: self.path_of(file) for name, file in self._files.items()},
         )
+
+    def path_of(self, descriptor: int) -> str:
+        """Return the path by which bash can open anew what `descriptor` refers to.
+
+        For a bash of another user that is the file's name, which they must be able to use.
+        """
+        path = descriptor_path(descriptor)
+        return os.readlink(path) if self._user else path
+
+    def new_file(self, name: str) -> int:
+        """Make a file for bash and return its descriptor; `remove` it. Raises `OSError`."""
+        if self._user is None:
+            return os.memfd_create(name, os.MFD_CLOEXEC)
+        path = self._new_path(name)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.fchown(descriptor, self._user.uid, self._user.gid)
+        return descriptor
+
+    def remove(self, descriptor: int) -> None:
+        """Close a file that `new_file` has made; bash finds it no more."""
+        if self._user:
+            os.unlink(self.path_of(descriptor))
+        os.close(descriptor)
+
+    def _pipe(self, name: str) -> int:
+        """Make a pipe, and return one descriptor for both of its ends."""
+        if self._user is None:
+            return _pipe()
+        path = self._new_path(name)
+        os.mkfifo(path, 0o600)
+        os.chown(path, self._user.uid, self._user.gid)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _new_path(self, name: str) -> str:
+        self._made += 1
+        return f"{self._directory}/{name}-{self._made}"
 
     def write(self, path: str, content: str) -> None:
         """Make `content` that of the memory file at `path`."""
-        file = next(file for file in self._files.values() if descriptor_path(file) == path)
+        file = next(file for file in self._files.values() if self.path_of(file) == path)
         write_all(file, content.encode())
 
     def put_text(self, text: bytes) -> None:
@@ -139,6 +188,15 @@ class Channels:
         """Release all descriptors."""
         for descriptor in (self.boot_pipe, self.bell_pipe, self.reports_pipe, *self._files.values()):
             os.close(descriptor)
+        if self._directory:
+            remove_tree(self._directory)
+
+
+def _directory() -> str:
+    """Make a directory for what is shared with a bash of another user."""
+    path = tempfile.mkdtemp(prefix="shelld-py-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
+    os.chmod(path, _ENTER_ALONE)
+    return path
 
 
 def _pipe() -> int:

@@ -57,7 +57,7 @@ def script_of(
     if directory or stdin:
         command = f"\\builtin eval -- {shlex.quote(command)}"
         if stdin:
-            command += f" <{stdin}"
+            command += f" <{shlex.quote(stdin)}"
         if directory:
             command = f"\\builtin cd -- {shlex.quote(directory)} && {command}"
             cleanup.append(f"\\builtin cd -- {shlex.quote(place.directory)}")

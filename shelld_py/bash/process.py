@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from shelld_py.bash.channels import Channels, descriptor_path, read_all, write_all
+from shelld_py.bash.channels import Channels, read_all, write_all
 from shelld_py.bash.command import Directories, Script, encoded, script_of
 from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.driver import TEXT_DESCRIPTOR, Carried, Driver, defines_exit_trap
@@ -31,6 +31,7 @@ from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.terminal import Sink, Terminal
 from shelld_py.linux.terminal_wait import waits_for_terminal
+from shelld_py.linux.users import User
 from shelld_py.models import ShellDocument
 
 HUNG_UP: Final = "The terminal of the shell was hung up (vhangup(2))."
@@ -78,7 +79,9 @@ class Evaluation:
     sink: Sink
     stderr_sink: Sink | None
     files: Sequence[int] = ()
-    """Memory files that are closed when it is over: its standard input, and the variables that it hides."""
+    """Files that are removed when it is over: its standard input, and the variables that it hides."""
+    copies: Sequence[int] = ()
+    """Descriptors that are closed then."""
     on_end: "Callable[[Outcome | None], None] | None" = None
     """Called at its end, where nobody has asked for the outcome by then."""
     begun: bool = False
@@ -92,7 +95,7 @@ class Bash(Root):
     signal_keys: Mapping[bytes, int] = {b"\x03": signal.SIGINT, b"\x1c": signal.SIGQUIT, b"\x1a": signal.SIGTSTP}
     """What is typed to send a signal."""
 
-    def __init__(self, idle_sink: Sink, reaper: Reaper, *, restore: bool) -> None:
+    def __init__(self, idle_sink: Sink, reaper: Reaper, *, restore: bool, user: User | None = None) -> None:
         """Make the pipes and memory files. `idle_sink` gets what is written while no command runs."""
         super().__init__(reaper)
         self.directory = ""
@@ -102,7 +105,8 @@ class Bash(Root):
         self._restore = restore
         self.size = (24, 80)
         """Rows and columns of its terminal."""
-        self._channels = Channels()
+        self._user = user
+        self._channels = Channels(user)
         self._tag = f"tag{secrets.token_hex(8)}"
         self._protocol = Protocol(self._tag, restores=restore)
         self._driver: Driver
@@ -136,11 +140,12 @@ class Bash(Root):
         idle_sink: Sink,
         reaper: Reaper,
         startup_file: str = STARTUP_FILE,
+        user: User | None = None,
     ) -> "Bash":
         """Start `argv` as a shell and return when it is ready for commands.
 
-        `size` is (rows, columns); `startup_file` is what bash reads first, empty for nothing. Raises
-        `ShellStartFailed`.
+        `size` is (rows, columns); `startup_file` is what bash reads first, empty for nothing. With `user` it runs as
+        them. Raises `ShellStartFailed`.
         """
         seen = bytearray()
 
@@ -148,7 +153,7 @@ class Bash(Root):
             seen.extend(data[: max(0, _STARTUP_OUTPUT - len(seen))])
 
         confinement = confinement.with_descriptors(FEWEST_DESCRIPTORS)
-        bash = cls(startup_sink, reaper, restore=restore)
+        bash = cls(startup_sink, reaper, restore=restore, user=user)
         try:
             # bash takes long options before short ones only, and those of `argv` may be short.
             words = [argv[0], "--noediting", *_reading(startup_file), *argv[1:], "-i"]
@@ -191,20 +196,21 @@ class Bash(Root):
         when all has gone to the sinks, and that is all. It is called with None where there is more to do: then the
         outcome is to be awaited (`outcome`). So it is where the evaluation has no `on_end`.
         """
-        files = []
+        channels = self._channels
+        files, copies = [], []
         stdin_path = saved_path = None
         if stdin is not None:
-            files.append(text_file := os.memfd_create("stdin", os.MFD_CLOEXEC))
+            files.append(text_file := channels.new_file("stdin"))
             write_all(text_file, encoded(stdin))
-            stdin_path = descriptor_path(text_file)
+            stdin_path = channels.path_of(text_file)
         elif stdin_file >= 0:
-            files.append(copy := os.dup(stdin_file))
-            stdin_path = descriptor_path(copy)
+            copies.append(copy := os.dup(stdin_file))
+            stdin_path = channels.path_of(copy)
         if environment:
-            files.append(saved_file := os.memfd_create("saved", os.MFD_CLOEXEC))
-            saved_path = descriptor_path(saved_file)
+            files.append(saved_file := channels.new_file("saved"))
+            saved_path = channels.path_of(saved_file)
         script = Script(command)
-        if directory or environment or files:
+        if directory or environment or files or copies:
             script = script_of(
                 command,
                 directory=directory,
@@ -213,10 +219,10 @@ class Bash(Root):
                 place=Directories(self.directory, self._previous_directory),
                 saved=saved_path,
             )
-        evaluation = Evaluation(script, sink, stderr_sink, files)
+        evaluation = Evaluation(script, sink, stderr_sink, files, copies)
         self._protocol.expected = True
         if self._protocol.state is BashState.LISTENING and (self._settled or self._drained()):
-            if not files and not script.cleanup:
+            if not (files or copies or script.cleanup):
                 evaluation.on_end = on_end
             self._launch(evaluation)
         return evaluation
@@ -234,9 +240,9 @@ class Bash(Root):
         children = self.has_children()
         traps = self._carried.traps
         sections: list[bytes] = []
-        with _memory_file() as script, _memory_file() as file, processes.files_of_any_size(self.pid):
-            write_all(script, self._driver.dump_script(descriptor_path(file)).encode())
-            text = self._driver.read_text(descriptor_path(script), "/dev/null")
+        with self._file() as script, self._file() as file, processes.files_of_any_size(self.pid):
+            write_all(script, self._driver.dump_script(self._channels.path_of(file)).encode())
+            text = self._driver.read_text(self._channels.path_of(script), "/dev/null")
             if await self._back_in_loop() and await self._aside(text):
                 data = await asyncio.to_thread(read_all, file, _LARGEST_DUMP)
                 sections = self._driver.dump_sections(data)
@@ -259,9 +265,9 @@ class Bash(Root):
         `ShellStartFailed` where bash does not come back from it.
         """
         end = f"end{secrets.token_hex(8)}"
-        with _memory_file() as script, _memory_file() as errors:
+        with self._file() as script, self._file() as errors:
             write_all(script, script_of_document(document, unset=unset, directory=directory, end=end))
-            text = self._driver.read_text(descriptor_path(script), descriptor_path(errors))
+            text = self._driver.read_text(self._channels.path_of(script), self._channels.path_of(errors))
             if not await self._aside(text, keep=False):
                 raise ShellStartFailed(
                     f"bash did not come back from the script of the state within {_BOOT_TIMEOUT:g} s."
@@ -400,14 +406,15 @@ class Bash(Root):
             directory=directory,
             size=size,
             confinement=confinement,
-            standard_input=descriptor_path(channels.boot_pipe),
+            standard_input=channels.path_of(channels.boot_pipe),
+            user=self._user,
         )
         process = self._own(pid)
         self.directory = directory
         self.size = size
         self.terminal = terminal = Terminal(master, self._idle_sink, on_hangup=self._hung_up)
         shell = os.readlink(f"/proc/{self.pid}/exe")
-        paths = channels.paths(terminal=terminal.slave_path, shell=shell)
+        paths = channels.paths(terminal=self._path_of(terminal), shell=shell)
         self._driver = Driver(paths, self._tag, restore=self._restore)
         self._repair = Repair(process, terminal, channels, self._driver, self._protocol)
         self._gate = Gate(process, terminal, channels, self._protocol, self._listen)
@@ -415,6 +422,17 @@ class Bash(Root):
             channels.write(path, content)
         self._loop.add_reader(channels.reports_pipe, self._listen)
         channels.send_lines(self._driver.start_lines)
+
+    def _path_of(self, terminal: Terminal) -> str:
+        return terminal.name if self._user else terminal.slave_path
+
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[int]:
+        descriptor = self._channels.new_file("state")
+        try:
+            yield descriptor
+        finally:
+            self._channels.remove(descriptor)
 
     def _terminals(self) -> list[Terminal]:
         main = [self.terminal] if self.pid else []
@@ -443,7 +461,9 @@ class Bash(Root):
             return await self._seen_through(evaluation)
         finally:
             for file in evaluation.files:
-                os.close(file)
+                self._channels.remove(file)
+            for copy in evaluation.copies:
+                os.close(copy)
 
     async def _seen_through(self, evaluation: Evaluation) -> Outcome:
         try:
@@ -578,11 +598,12 @@ class Bash(Root):
         A redirection of the user's own (`exec 2>file`) is left alone, and stays.
         """
         if apart and not self.stderr_terminal:
-            self.stderr_terminal = Terminal.open(self._idle_sink, *self.size)
+            owner = self._user.uid if self._user else None
+            self.stderr_terminal = Terminal.open(self._idle_sink, *self.size, owner)
         if not self.stderr_terminal or apart == self._stderr_moved:
             return []
         self._stderr_moved = apart
-        here, there = self.terminal.slave_path, self.stderr_terminal.slave_path
+        here, there = self._path_of(self.terminal), self._path_of(self.stderr_terminal)
         source, target = (here, there) if apart else (there, here)
         return [f"if [[ /dev/fd/2 -ef {source} ]]; then \\exec 2>|{target}; fi"]
 
@@ -718,15 +739,6 @@ def _reading(startup_file: str) -> list[str]:
     if startup_file == STARTUP_FILE:
         return []
     return ["--rcfile", startup_file] if startup_file else ["--norc"]
-
-
-@contextlib.contextmanager
-def _memory_file() -> Iterator[int]:
-    descriptor = os.memfd_create("state", os.MFD_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _readable(data: bytes | bytearray) -> str:

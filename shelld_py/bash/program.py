@@ -50,8 +50,10 @@ class Program(Root):
         directory: str,
         confinement: Confinement,
         reaper: Reaper,
+        user: User | None = None,
     ) -> None:
         super().__init__(reaper)
+        self._user = user
         self.directory = directory
         self._shell = shell[0]
         self._environment = environment
@@ -76,12 +78,15 @@ class Program(Root):
         confinement: Confinement,
         reaper: Reaper,
         keepers: Keepers,
+        user: User | None = None,
     ) -> Self:
         """Return one that has its keeper and can begin; `shell` is the command line of a bash.
 
-        Raises `ShellStartFailed`.
+        With `user` the command runs as them, but not its keeper. Raises `ShellStartFailed`.
         """
-        program = cls(shell, environment=environment, directory=directory, confinement=confinement, reaper=reaper)
+        program = cls(
+            shell, environment=environment, directory=directory, confinement=confinement, reaper=reaper, user=user
+        )
         pid, program._keeper = await keepers.new()
         program._own(pid)
         program._loop.add_reader(program._keeper, program._listen)
@@ -98,12 +103,11 @@ class Program(Root):
         stdin: str | None = None,
         stdin_file: int = -1,
         stdin_open: bool = False,
-        user: User | None = None,
     ) -> Evaluation:
         """Start `command`: text for `bash -c`, or a program with its arguments.
 
         Its standard input is empty, the text `stdin`, the file `stdin_file`, or with `stdin_open` a
-        pipe that gets `stdin` first and is typed into. With `user` it runs as them. Raises `ShellStartFailed`.
+        pipe that gets `stdin` first and is typed into. Raises `ShellStartFailed`.
         """
         self.directory = directory or self._start_directory
         given: list[int] = []
@@ -123,12 +127,12 @@ class Program(Root):
                 reading, writing = os.pipe2(os.O_CLOEXEC)
                 given.append(writing)
                 self._outputs.append(Output(reading, target))
+            user = self._user
             if user:
                 pipes = given[-3:] if stdin_open else given[-2:]
                 for descriptor in pipes:  # what is opened anew, as /dev/stderr is, is looked at for its owner
                     os.fchown(descriptor, user.uid, user.gid)
-            theirs = user.variables if user else {}
-            variables = {**self._environment, **theirs, "PWD": self.directory, **(environment or {})}
+            variables = {**self._environment, "PWD": self.directory, **(environment or {})}
             assert self._keeper is not None
             order = Order(argv, variables, self.directory, self._confinement, user)
             give(self._keeper, order, (standard_input, *given[-2:], *((script,) if script >= 0 else ())))

@@ -13,6 +13,7 @@ from shelld_py.bash.confinement import Confinement
 from shelld_py.linux import processes
 from shelld_py.linux.syscalls import be_subreaper, die_with_parent
 from shelld_py.linux.terminal import set_baseline_modes
+from shelld_py.linux.users import User
 
 
 def spawn(
@@ -23,12 +24,14 @@ def spawn(
     size: tuple[int, int],
     confinement: Confinement,
     standard_input: str,
+    user: User | None = None,
 ) -> tuple[int, int]:
     """Start `argv`, and return its pid and the master side of its terminal.
 
     The terminal, of `size` (rows, columns), is its controlling terminal, its standard output and standard error;
-    what it reads is the file at the path `standard_input`. It adopts the orphans of what it starts, and ends with
-    this process. Call it on the main thread: PR_SET_PDEATHSIG is about the thread that forks. Raises `OSError`.
+    what it reads is the file at the path `standard_input`. With `user` it, and its terminal, are theirs. It adopts the
+    orphans of what it starts, and ends with this process. Call it on the main thread: PR_SET_PDEATHSIG is about the
+    thread that forks. Raises `OSError`.
     """
     daemon = os.getpid()
 
@@ -43,6 +46,13 @@ def spawn(
         lines = os.open(standard_input, os.O_RDONLY)
         os.dup2(lines, 0)
         os.close(lines)
+        if user:
+            os.fchown(1, user.uid, -1)
+            user.become()
+            die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
+            if os.getppid() != daemon:
+                os._exit(1)
+            os.chdir(directory)  # once more, for it may be closed to them
 
     process = PtyProcess.spawn(
         list(argv), cwd=directory, env=dict(environment), echo=False, preexec_fn=in_child, dimensions=size

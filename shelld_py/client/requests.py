@@ -214,6 +214,7 @@ class StartupOptions(TypedDict, total=False):
     startup_file: str | None
     state: ShellDocument | None
     copy_of: str | None
+    user: str | None
 
 
 class RunOptions(TypedDict, total=False):

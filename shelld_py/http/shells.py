@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import time
 from functools import partial
 from http import HTTPStatus
@@ -16,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
 from shelld_py.bash.command import quoted
-from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound, UserNotAllowed
+from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
 from shelld_py.files import PLACE
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
@@ -34,7 +33,6 @@ from shelld_py.http.requests import (
 )
 from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
-from shelld_py.linux.users import User
 from shelld_py.models import (
     AcceptedInput,
     Command,
@@ -92,8 +90,6 @@ async def _run(call: Call[Any, RunRequest]) -> Response:
 async def _execute(call: Call[Any, ExecRequest]) -> Response:
     """Run a command in a shell of its own."""
     wanted = call.body
-    if wanted.user is not None:
-        _check_user(wanted.user, wanted.streams)
     if wanted.stdin_path is not None and (wanted.stdin is not None or wanted.stdin_open):
         raise InvalidRequest("There are both stdin_path and stdin or stdin_open: leave out one of them.")
     return await _answer_run(call, None, Streams.SEPARATE)
@@ -205,18 +201,6 @@ def _place(shell: Shell | None, wanted: RunRequest) -> str:
     return _ONE_SHOT if startup_file is None else f"{_ONE_SHOT} {startup_file}"
 
 
-def _check_user(user: str, streams: Streams | None) -> None:
-    """Raise `UserNotAllowed` or `InvalidRequest` where a command cannot be run as that user."""
-    if streams is not Streams.PIPES:
-        raise InvalidRequest("user is for streams: pipes; a bash with a terminal runs as the daemon's user.")
-    if os.geteuid() != 0:
-        raise UserNotAllowed("The daemon does not run as root, so its commands run as its own user alone.")
-    try:
-        User.find(user)
-    except LookupError as error:
-        raise InvalidRequest(f"user: {error}. It must be a name, such as nobody, or uid, or uid:gid.") from None
-
-
 def _deadline(value: object) -> float | None:
     """Return the seconds of a deadline, if there is one. Raises `InvalidRequest`."""
     if value is None:
@@ -236,7 +220,8 @@ async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command,
         run = shell.submit(command, run_id)
     else:
         startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
-        start = partial(call.computer.shells.one_shot, request=StartupRequest(startup_file=startup_file))
+        opening = StartupRequest(startup_file=startup_file, user=command.user)
+        start = partial(call.computer.shells.one_shot, request=opening)
         if command.stdin_path is None:
             run = await start(command, run_id)
         else:

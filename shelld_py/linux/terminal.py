@@ -108,11 +108,16 @@ class Terminal:
         self._loop.add_reader(master, self._drain)
 
     @classmethod
-    def open(cls, sink: Sink, rows: int, cols: int) -> "Terminal":
-        """Make a new pseudo-terminal with the baseline modes, which is nobody's controlling terminal."""
+    def open(cls, sink: Sink, rows: int, cols: int, owner: int | None = None) -> "Terminal":
+        """Make a new pseudo-terminal with the baseline modes, which is nobody's controlling terminal.
+
+        It belongs to the user `owner`, or to this process's.
+        """
         master, slave = os.openpty()
         try:
             set_baseline_modes(slave)
+            if owner is not None:
+                os.fchown(slave, owner, -1)
             terminal = cls(master, sink)
         finally:
             os.close(slave)
@@ -123,6 +128,11 @@ class Terminal:
     def slave_path(self) -> str:
         """A path by which any process of this user can open the slave side."""
         return f"/proc/{os.getpid()}/fd/{self._slave}"
+
+    @property
+    def name(self) -> str:
+        """The path of the slave side's device, by which its owner can open it."""
+        return os.ttyname(self._slave)
 
     @property
     def device_number(self) -> int:

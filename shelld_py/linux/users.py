@@ -1,9 +1,21 @@
-"""Users of the system: who is meant by a name or a number, and how to become one. Knows nothing of shells."""
+"""Users of the system: who is meant by a name or a number, how to become one, and what they can do to a path.
+
+Knows nothing of shells.
+"""
 
 import grp
 import os
 import pwd
+import re
+import stat
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_NEEDED: Final = {
+    "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19,
+}  # fmt: skip
+"""What root needs to run a shell of another user and to look after it, as capability.h numbers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +57,25 @@ class User:
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
+
+    def reach(self, path: str) -> str | None:
+        """Return the path at or above `path` which they could write to, and so put something else in its place.
+
+        None where there is none. In a directory with the sticky bit only the owner of a name can change it.
+        """
+        place = Path(path).resolve()
+        for part in (place, *place.parents):
+            if part.exists():
+                status = part.stat()
+                mode = status.st_mode
+                writable = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid in (self.gid, *self.groups))
+                if status.st_uid == self.uid or (writable and not (mode & stat.S_ISVTX and part != place)):
+                    return str(part)
+        return None
+
+
+def missing_capabilities() -> list[str]:
+    """Return the names of those that this process would need to run and look after processes of another user."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+    effective = int(found[1], 16) if found else 0
+    return [name for name, number in _NEEDED.items() if not effective >> number & 1]

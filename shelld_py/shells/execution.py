@@ -69,6 +69,8 @@ class ShellContext:
     """What a shell and its runs need from outside; durations in seconds."""
 
     settings: ShellSettings
+    user: User | None = None
+    """Whom shells run as; None for the daemon's own user, or whom a request names."""
     environment: Mapping[str, str]
     directory: str
     log_directory: Path
@@ -163,7 +165,6 @@ class Execution:
                 stdin=command.stdin,
                 stdin_file=stdin_file,
                 stdin_open=command.stdin_open,
-                user=User.find(command.user) if command.user else None,
             )
         else:
             self._evaluation = bash.begin(

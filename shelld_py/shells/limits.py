@@ -19,6 +19,7 @@ from shelld_py.linux import cgroup_paths, processes
 from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup
 from shelld_py.linux.oom import MemoryLimit
 from shelld_py.linux.processes import ProcessStat
+from shelld_py.linux.users import User
 from shelld_py.models import Cause
 from shelld_py.units import MEBIBYTE
 
@@ -169,12 +170,12 @@ def limited(limits: LimitSettings) -> bool:
     return any((limits.cpu_percent, limits.memory_mb, limits.disk_mb, limits.processes))
 
 
-def process_ceiling(limits: LimitSettings) -> int | None:
-    """Return RLIMIT_NPROC for a new shell: what the user runs now, the limit, and some more; None without a limit."""
+def process_ceiling(limits: LimitSettings, user: User | None = None) -> int | None:
+    """Return RLIMIT_NPROC for a new shell: what its user runs now, the limit, and some more; None without a limit."""
     if not limits.processes:
         return None
-    user = os.getuid()
-    running = sum(1 for entry in Path("/proc").iterdir() if entry.name.isdigit() and _owner(entry) == user)
+    uid = user.uid if user else os.getuid()
+    running = sum(1 for entry in Path("/proc").iterdir() if entry.name.isdigit() and _owner(entry) == uid)
     return running + limits.processes + _SPARE_PROCESSES
 
 

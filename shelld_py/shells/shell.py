@@ -9,6 +9,7 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 import asyncio
 import contextlib
 import logging
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -24,10 +25,18 @@ from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
 from shelld_py.bash.state import check_document
 from shelld_py.config import OnExit
-from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
+from shelld_py.errors import (
+    DirectoryGone,
+    InvalidRequest,
+    NoRunningCommand,
+    ShellBusy,
+    ShellUnrecoverable,
+    UserNotAllowed,
+)
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
+from shelld_py.linux.users import User
 from shelld_py.models import (
     Cause,
     Command,
@@ -73,6 +82,8 @@ class Shell:
         self._states = StateMachine()
         self._shown_state: Callable[[], ShellState] = partial(getattr, self._states, "shown")
         self._request = StartupRequest()
+        self._user: User | None = None
+        """Whom bash runs as; None for the daemon's own user."""
         self._bash: Bash | Program | None = None
         self._piped = False
         """Whether what it runs has no terminal: then it runs one command, and reads no file at its start."""
@@ -103,7 +114,7 @@ class Shell:
         """Start bash, with the request's `state` if it has one (see `not_restored`); a recycled one begins without.
 
         With `piped` nothing is started before the command, for which there will be pipes and no terminal.
-        Raises `Conflict` in the wrong state, `ShellStartFailed` when bash does not come up.
+        Raises `Conflict` in the wrong state, `UserNotAllowed`, `ShellStartFailed` when bash does not come up.
         """
         async with self._lifecycle:
             self.check(Event.START)
@@ -111,11 +122,13 @@ class Shell:
             if directory is not None and not _is_directory(directory):
                 raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
             check_environment(request.environment)
+            user = self._user_for(request.user)
             self._check_startup_file(request)
             if piped and request.startup_file is not None:
                 raise InvalidRequest("startup_file is for a bash with a terminal: with pipes none is read.")
             if request.state:
                 check_document(request.state)
+            self._user = user
             self._request, self._piped = msgspec.structs.replace(request, state=None, copy_of=None), piped
             await self._start_bash(Event.START, request.state)
 
@@ -334,8 +347,9 @@ class Shell:
         require(_DESCRIPTORS)
         context, request = self._context, self._request
         settings = context.settings
+        theirs = self._user.variables if self._user else {}
         environment = {
-            **context.environment, "TERM": settings.term, **settings.environment, **request.environment,
+            **context.environment, "TERM": settings.term, **theirs, **settings.environment, **request.environment,
         }  # fmt: skip
         self._cgroup = cgroup = context.make_cgroup()
         try:
@@ -367,7 +381,7 @@ class Shell:
         counted = cgroup is not None and "pids" in cgroup.controllers
         confinement = Confinement(
             open_files=context.open_files,
-            process_ceiling=None if counted else process_ceiling(context.limits),
+            process_ceiling=None if counted else process_ceiling(context.limits, self._user),
             oom_score_adj=context.oom_score_adj,
             cgroup=cgroup,
         )
@@ -379,6 +393,7 @@ class Shell:
                 confinement=confinement,
                 reaper=context.reaper,
                 keepers=context.keepers,
+                user=self._user,
             )
         return await Bash.start(
             argv,
@@ -390,7 +405,23 @@ class Shell:
             idle_sink=self._take_idle_output,
             reaper=context.reaper,
             startup_file=settings.startup_file if request.startup_file is None else request.startup_file,
+            user=self._user,
         )
+
+    def _user_for(self, wanted: str | None) -> User | None:
+        """Return whom bash is to run as, where a request names `wanted`. Raises `UserNotAllowed`, `InvalidRequest`."""
+        configured = self._context.user
+        if wanted is None:
+            return configured
+        if configured is None and os.geteuid() != 0:
+            raise UserNotAllowed("The daemon does not run as root, so its commands run as its own user alone.")
+        try:
+            user = User.find(wanted)
+        except LookupError as error:
+            raise InvalidRequest(f"user: {error}. It must be a name, such as nobody, or uid, or uid:gid.") from None
+        if configured not in (None, user):
+            raise UserNotAllowed(f"user: shells run as {self._context.settings.user} (shell.user) and as nobody else.")
+        return user
 
     def _check_startup_file(self, request: StartupRequest) -> None:
         """Raise `InvalidRequest` where bash would pass over the file that it is to read, without a word.

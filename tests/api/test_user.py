@@ -47,8 +47,3 @@ def test_it_can_be_killed(daemon: RunningDaemon) -> None:
 def test_users_that_there_are_not(daemon: RunningDaemon, user: str) -> None:
     answer = execute(daemon, "true", user)
     assert (answer["status"], answer["code"]) == (400, "invalid_request")
-
-
-def test_a_terminal_is_the_daemons(daemon: RunningDaemon) -> None:
-    answer = execute(daemon, "true", "nobody", streams="separate")
-    assert (answer["status"], answer["code"]) == (400, "invalid_request")

@@ -36,6 +36,7 @@ KEYS = [
     ("server", "mcp", False, "1", '"yes"', ("must be true or false",) * 2),
     ("server", "agent_sandbox", False, "1", '"yes"', ("must be true or false",) * 2),
     ("shell", "command", "/bin/bash", "5", '""', (TEXT, "must be a command line")),
+    ("shell", "user", "", "1", NUL, (TEXT, "NUL")),
     ("shell", "on_exit", "restore", "1", '"restart"', ("must be one of restore, end",) * 2),
     ("shell", "start_on_run", False, "1", '"yes"', ("must be true or false",) * 2),
     ("shell", "startup_file", "~/.bashrc", "1", '"bashrc"', (TEXT, "must be an absolute path")),
