@@ -6,7 +6,7 @@ it imports neither the engine nor the server.
 
 from shelld_py.client.client import AsyncClient, AsyncSession, Client, Session
 from shelld_py.client.connection import Retries
-from shelld_py.client.events import Event, Gap, Output, Result
+from shelld_py.client.events import DaemonEvent, Event, Gap, Output, Result
 from shelld_py.client.failures import TransportError, UnknownAnswer
 from shelld_py.client.requests import Metadata, RawContent, Reply, WaitResult
 
@@ -14,6 +14,7 @@ __all__ = [
     "AsyncClient",
     "AsyncSession",
     "Client",
+    "DaemonEvent",
     "Event",
     "Gap",
     "Metadata",

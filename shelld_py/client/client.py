@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self, Unpack
 import httpx
 
 from shelld_py.client.connection import SOCKET_OPTIONS, Attempts, Connection, Retries, answer_of, result_of
-from shelld_py.client.events import EVENTS_TYPE, Event, Following
+from shelld_py.client.events import EVENTS_TYPE, Following
 from shelld_py.client.requests import PATIENCE, Call, FormatName, StartupOptions, StreamName, T, segment
 from shelld_py.client.verbs import (
     AwaitingPart,
@@ -31,6 +31,8 @@ from shelld_py.client.verbs import (
 from shelld_py.models import OutputPart, Stream
 
 _END: Final = object()
+_WHOLE: Final = b"\n\n"
+"""Where an event ends, or a comment which says no more than that the daemon lives."""
 
 
 class _Http(Protocol):
@@ -123,7 +125,7 @@ class _Sender:
                     return result_of(call, answer)
             await self._http.sleep(pause or 0)
 
-    async def events(self, following: Following) -> AsyncGenerator[Event, None]:
+    async def events(self, following: Following[T]) -> AsyncGenerator[T, None]:
         """Yield events until the last, over as many connections as it takes."""
         attempts = Attempts(self._connection)
         while not following.done:
@@ -134,9 +136,12 @@ class _Sender:
                         following.opened()
                         async with contextlib.aclosing(self._http.chunks(response)) as chunks:  # type: ignore[type-var]
                             async for chunk in chunks:
+                                if chunk.endswith(_WHOLE):
+                                    attempts.failed = 0
                                 for event in following.feed(chunk):
                                     attempts.failed = 0
                                     yield event
+                        following.closed()
                         if following.done:
                             return
                         raise httpx.RemoteProtocolError("the events ended without a result")
@@ -197,7 +202,7 @@ class _BlockingSender:
     def send(self, build: Callable[[], Call[T]]) -> T:
         return _run_now(self._sender.send(build))
 
-    def events(self, following: Following) -> Generator[Event, None, None]:
+    def events(self, following: Following[T]) -> Generator[T, None, None]:
         return _iterate_now(self._sender.events(following))
 
 

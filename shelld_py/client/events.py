@@ -1,14 +1,14 @@
-"""Output as it is written: server-sent events to typed events, and how to go on after a broken connection.
+"""Output as it is written, and what happens: server-sent events to typed events, over as many connections as it takes.
 
-No I/O: a `Following` says which request is next, takes the bytes of its answer, and remembers how far each
-stream has come. The daemon goes on exactly there: an event's cursor is the place behind its text, and a text
-that is asked for from a cursor continues the line that was begun before it.
+No I/O: a `Following` says which request is next, takes the bytes of its answer, and remembers how far it has come. Of
+output the daemon goes on exactly there: an event's cursor is the place behind its text, and a text that is asked for
+from a cursor continues the line that was begun before it. Of what happens, the id of the last event says where.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 
@@ -26,9 +26,23 @@ from shelld_py.client.requests import (
     seconds,
     segment,
 )
+from shelld_py.event_data import (
+    EVENT_DATA,
+    EventType,
+    FileEvent,
+    LostEvent,
+    PortEvent,
+    ResourcesEvent,
+    SessionEvent,
+    SnapshotEvent,
+    StateEvent,
+)
 from shelld_py.models import GapEvent, OutputEvent, RunResult, Stream
 
 EVENTS_TYPE: Final = "text/event-stream"
+_LONGEST_SILENCE: Final = 60.0
+"""Seconds without a byte after which a connection for what happens is made again: the daemon says something each 15."""
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Output(OutputEvent, frozen=True, kw_only=True):
@@ -51,10 +65,42 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 Event = Output | Gap | Result
 
 
+class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something has happened. `type` says what, and so which kind `data` is; `event_id` is where to go on.
+
+    Ports and resources, which the daemon looks at and does not keep, have no id.
+    """
+
+    type: EventType
+    event_id: int | None
+    data: SnapshotEvent | StateEvent | RunResult | SessionEvent | FileEvent | PortEvent | ResourcesEvent | LostEvent
+
+
+class Following(Protocol[T_co]):
+    """Events of one kind, over as many connections as it takes."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there will be no more."""
+
+    def call(self) -> Call[Any]:
+        """Return the request for all that is missing."""
+
+    def opened(self) -> None:
+        """Take note that the daemon has answered."""
+
+    def feed(self, chunk: bytes) -> Iterator[T_co]:
+        """Take bytes of the answer; yield the events that they complete."""
+
+    def closed(self) -> None:
+        """Take note that the daemon has ended its answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Raw:
     name: str
     data: str
+    event_id: str
 
 
 class _Parser:
@@ -63,6 +109,7 @@ class _Parser:
     def __init__(self) -> None:
         self._rest = b""
         self._name = ""
+        self._id = ""
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> Iterator[_Raw]:
@@ -73,16 +120,18 @@ class _Parser:
             value = value.removeprefix(" ")
             if name == "event":
                 self._name = value
+            elif name == "id":
+                self._id = value
             elif name == "data":
                 self._data.append(value)
             elif not name and not value and not line.startswith(b":"):
                 if self._data:
-                    yield _Raw(self._name, "\n".join(self._data))
-                self._name, self._data = "", []
+                    yield _Raw(self._name, "\n".join(self._data), self._id)
+                self._name, self._data, self._id = "", [], ""
 
 
-class Following:
-    """The events of one run, over as many connections as it takes."""
+class FollowingRun:
+    """The events of one run."""
 
     def __init__(
         self,
@@ -132,6 +181,9 @@ class Following:
         """The daemon has answered: the run is started, and a further connection only reads on."""
         self._start = None
 
+    def closed(self) -> None:
+        """The daemon has ended its answer, which is no end without a result."""
+
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """Take bytes of the answer; yield the events that they complete."""
         for raw in self._parser.feed(chunk):
@@ -146,7 +198,81 @@ class Following:
             yield event
 
 
-def follow_run(base: str, command: str | None = None, **options: Unpack[RunOptions]) -> Following:
+class FollowingDaemon:
+    """What happens in the daemon."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        last_event_id: int | None,
+        timeout: Duration | None,
+        clock: Callable[[], float] = time.monotonic,
+        **params: object,
+    ) -> None:
+        """`path` is where it is told, `params` go to the query string."""
+        self.done = False
+        self._path = path
+        self._params = params
+        self._last_event_id = last_event_id
+        self._clock = clock
+        limit = seconds(timeout)
+        self._timeout = timeout
+        self._deadline = None if limit is None else clock() + limit
+        self._parser = _Parser()
+
+    def call(self) -> Call[Any]:
+        """Return the request for what comes behind the last event."""
+        self._parser = _Parser()
+        left = self._timeout if self._deadline is None else max(0.0, self._deadline - self._clock())
+        headers = {} if self._last_event_id is None else {"Last-Event-ID": str(self._last_event_id)}
+        params = parameters(timeout=left, **self._params)
+        return Call(
+            method="GET", path=self._path, parse=_no_result, params=params, headers=headers, wait=_LONGEST_SILENCE
+        )
+
+    def opened(self) -> None:
+        """The daemon has answered."""
+
+    def feed(self, chunk: bytes) -> Iterator[DaemonEvent]:
+        """Take bytes of the answer; yield the events that they complete."""
+        for raw in self._parser.feed(chunk):
+            event = _daemon_event(raw)
+            if event:
+                self._last_event_id = self._last_event_id if event.event_id is None else event.event_id
+                yield event
+
+    def closed(self) -> None:
+        """The daemon has ended its answer: the time is over, or the daemon, or the key is good no longer."""
+        self.done = True
+
+
+def follow_daemon(
+    base: str,
+    *,
+    types: EventType | str | Iterable[EventType | str] = (),
+    ports: Duration | None = None,
+    resources: Duration | None = None,
+    timeout: Duration | None = None,
+    last_event_id: int | None = None,
+) -> FollowingDaemon:
+    """Yield what happens in the daemon: of these `types`, all by default; first a snapshot.
+
+    `ports` and `resources` are how often to look at those. A broken connection is made again behind the last event;
+    with `last_event_id`, the first one begins there. Where events were lost, there is a `gap`, and then a snapshot. It
+    ends after `timeout`, and where the daemon ends it: with itself, or with the lock.
+    """
+    return FollowingDaemon(
+        f"{base}/events",
+        last_event_id=last_event_id,
+        timeout=timeout,
+        types=(types if isinstance(types, str) else ",".join(types)) or None,
+        ports=ports,
+        resources=resources,
+    )
+
+
+def follow_run(base: str, command: str | None = None, **options: Unpack[RunOptions]) -> FollowingRun:
     """Run a command; yield its output as it is written, and last a `Result`.
 
     A broken connection is made again where the last event ended. Closing the iterator leaves the run running.
@@ -154,7 +280,7 @@ def follow_run(base: str, command: str | None = None, **options: Unpack[RunOptio
     return _follow_new(f"{base}/run", command, options)
 
 
-def follow_exec(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> Following:
+def follow_exec(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> FollowingRun:
     """Run a command in a shell of its own; yield its output as it is written, and last a `Result`."""
     return _follow_new(f"{base}/exec", command, options)
 
@@ -168,20 +294,20 @@ def follow_known(
     format: FormatName | None = None,  # noqa: A002
     timeout: Duration | None = None,
     echo: bool = False,
-) -> Following:
+) -> FollowingRun:
     """Yield the events of both streams from their cursors on, and last a `Result`: when the run has ended.
 
     With a `timeout`, the result may show the run `running`. With `echo`, what is typed meanwhile appears in the output.
     """
     cursors = {Stream.STDOUT: cursor, Stream.STDERR: stderr_cursor}
     path = f"{base}/{segment(run_id)}/output"
-    return Following(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None, echo=echo)
+    return FollowingRun(path, None, cursors=cursors, format=format, timeout=timeout, on_input=None, echo=echo)
 
 
-def _follow_new(path: str, command: str | None, options: RunOptions | ExecOptions) -> Following:
+def _follow_new(path: str, command: str | None, options: RunOptions | ExecOptions) -> FollowingRun:
     call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
     run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
-    return Following(
+    return FollowingRun(
         f"/runs/{segment(run_id)}/output",
         call,
         cursors={Stream.STDOUT: 0, Stream.STDERR: 0},
@@ -203,6 +329,19 @@ def _typed(raw: _Raw) -> Event | None:
     except msgspec.DecodeError as error:
         raise UnknownAnswer(f"The event {raw.name} is not what a daemon sends: {error}.") from None
     return None
+
+
+def _daemon_event(raw: _Raw) -> DaemonEvent | None:
+    """Return what has happened; None for kinds that a newer daemon may have."""
+    if raw.name not in tuple(EventType):
+        return None
+    kind = EventType(raw.name)
+    event_id = int(raw.event_id) if raw.event_id.isascii() and raw.event_id.isdecimal() else None
+    try:
+        data: Any = msgspec.json.decode(raw.data, type=EVENT_DATA[kind])
+    except msgspec.DecodeError as error:
+        raise UnknownAnswer(f"The event {raw.name} is not what a daemon sends: {error}.") from None
+    return DaemonEvent(type=kind, event_id=event_id, data=data)
 
 
 def _no_result(answer: Answer) -> None:

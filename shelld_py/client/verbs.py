@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from shelld_py.client import events, file_requests, requests
-from shelld_py.client.events import Event, Following
+from shelld_py.client.events import Following
 from shelld_py.client.requests import Call, Duration, Reply, T
 
 P = ParamSpec("P")
@@ -24,7 +24,7 @@ class Sender(Protocol):
     def send(self, build: Callable[[], Call[Any]]) -> Any:
         """Give the result of the call that `build` makes."""
 
-    def events(self, following: Following) -> Any:
+    def events(self, following: Following[Any]) -> Any:
         """Give events until the last."""
 
 
@@ -55,15 +55,15 @@ class Verb(Protocol[P, T_co]):
     def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
 
 
-class EventVerb(Protocol[P]):
+class EventVerb(Protocol[P, T_co]):
     """A method that yields events."""
 
     @overload
     def __get__(self, part: None, kind: type, /) -> Self: ...
     @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> Callable[P, Generator[Event, None, None]]: ...
+    def __get__(self, part: BlockingPart, kind: type, /) -> Callable[P, Generator[T_co, None, None]]: ...
     @overload
-    def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, AsyncGenerator[Event, None]]: ...
+    def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, AsyncGenerator[T_co, None]]: ...
 
 
 class Typing(Protocol[Count_co, Reply_co]):
@@ -156,14 +156,14 @@ def verb(build: Callable[Concatenate[str, P], Call[T]]) -> Verb[P, T]:
     return cast("Verb[P, T]", method)
 
 
-def event_verb(build: Callable[Concatenate[str, P], Following]) -> EventVerb[P]:
+def event_verb(build: Callable[Concatenate[str, P], Following[T]]) -> EventVerb[P, T]:
     """Return the method that yields the events which `build` says how to follow."""
 
     @wraps(build)
     def method(self: Part, /, *arguments: P.args, **options: P.kwargs) -> Any:
         return self._sender.events(build(self._base, *arguments, **options))
 
-    return cast("EventVerb[P]", method)
+    return cast("EventVerb[P, T]", method)
 
 
 class ShellVerbs:
@@ -191,6 +191,7 @@ class DaemonVerbs(ShellVerbs):
     health = verb(requests.health)
     metadata = verb(requests.metadata)
     ports = verb(requests.ports)
+    events = event_verb(events.follow_daemon)
 
 
 class SessionVerbs(ShellVerbs):
