@@ -46,6 +46,10 @@ class ObserverKey(ShelldError, status=403, code="observer_key"):
     """The key only looks, and this does more."""
 
 
+class WatchOnly(ShelldError, status=403, code="watch_only"):
+    """The terminal was opened with `watch=true`."""
+
+
 class TooManyObservers(ShelldError, status=429, code="too_many_observers"):
     """So many keys for looking are good already."""
 
@@ -148,6 +152,10 @@ class StdinClosed(Conflict, code="stdin_closed"):
 
 class IdempotencyMismatch(ShelldError, status=422, code="idempotency_mismatch"):
     """The Idempotency-Key was used for another request."""
+
+
+class UpgradeRequired(ShelldError, status=426, code="upgrade_required"):
+    """The path is that of a WebSocket, and the request does not begin one."""
 
 
 class TooManySessions(ShelldError, status=429, code="too_many_sessions"):

@@ -106,6 +106,11 @@ class Gate:
         else:
             self._terminal.write(data)
 
+    @property
+    def untyped(self) -> int:
+        """Bytes that wait for their moment."""
+        return len(self._keys)
+
     def forget_keys(self) -> None:
         """Drop the keys that have not been typed: the command that they were for is over."""
         self._keys.clear()

@@ -328,6 +328,11 @@ class Bash(Root):
         else:
             self._gate.type(data)
 
+    @property
+    def unread_input(self) -> int:
+        """Bytes that were typed and that the terminal has not taken yet."""
+        return len(self._typed_ahead) + self._gate.untyped + self.terminal.unwritten
+
     def end_input(self, *, after_line: bool) -> None:
         """Type end-of-file."""
         self.type(self.terminal.end_of_file_keys(after_line=after_line))

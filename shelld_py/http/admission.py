@@ -47,9 +47,11 @@ _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 class Admitted:
     """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
 
-    __slots__ = ("_limit", "_receive", "_received", "_whole", "active", "ended", "observer", "task", "waits_for_body")
+    __slots__ = (
+        "_limit", "_receive", "_received", "_scope", "_whole", "active", "ended", "observer", "task", "waits_for_body",
+    )  # fmt: skip
 
-    def __init__(self, receive: Receive, limit: int, *, active: bool, observer: Observer | None) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limit: int, *, active: bool, observer: Observer | None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
@@ -59,10 +61,16 @@ class Admitted:
         self.active = active
         """Whether it counts for the idle timer."""
         self.waits_for_body = False
+        self._scope = scope
         self._receive = receive
         self._limit = limit
         self._received = 0
         self._whole = False
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether its connection has gone over to another protocol: then it has no answer to be waited for."""
+        return "upgraded" in self._scope
 
     async def receive(self) -> Message:
         """Return the next message of the server. Raises `BodyTooLarge` as soon as the body exceeds the limit."""
@@ -143,7 +151,7 @@ class Admission:
         if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
         limit = sys.maxsize if endpoint in self._unlimited else self._limit
-        admitted = Admitted(receive, limit, active=active, observer=observer)
+        admitted = Admitted(scope, receive, limit, active=active, observer=observer)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
         if declared.isdigit() and length_of(declared) > limit:
@@ -197,6 +205,7 @@ class Admission:
 
     async def end_requests(self) -> None:
         """End all requests but the one that asks for it. Returns when they are over, threads included."""
+        await self._end(lambda admitted: admitted.upgraded, patience=0.0)
         await self._end(lambda _: True, patience=_LAST_ANSWERS)
 
     def _withdrawn(self, observer: Observer) -> None:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
-from shelld_py.http import about, console, events, files, observers, ports, runs, screen, shells, tools
+from shelld_py.http import about, console, events, files, observers, ports, runs, screen, shells, terminal, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -52,7 +52,7 @@ _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
     *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *events.ENDPOINTS,
-    *observers.ENDPOINTS, *ports.ENDPOINTS, *about.ENDPOINTS, *console.ENDPOINTS,
+    *observers.ENDPOINTS, *ports.ENDPOINTS, *terminal.ENDPOINTS, *about.ENDPOINTS, *console.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)

@@ -3,6 +3,7 @@
 - A server may ignore an offer of another protocol (`Upgrade: h2c`: Java's own client, `curl --http2`; RFC 9110, 7.8),
   but the parser stops behind the header of such a request, and its body would be lost, or be read as the next
   request. So the parser is begun anew, with the same request without the offer.
+- An offer of a WebSocket is left to whoever serves the request: `upgrade` takes the connection over for any protocol.
 - Trailer fields are no headers (RFC 9110, 6.5.1): they are dropped, and have the bound of a head.
 - A refused request whose body has not come is answered without reading it, and the connection ends.
 - The head of an answer of known length goes out together with its body, as one write.
@@ -13,11 +14,14 @@ Knows nothing of keys and endpoints.
 import asyncio
 import re
 import urllib.parse
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
+from starlette.requests import ClientDisconnect
+from starlette.types import Scope
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -40,7 +44,11 @@ _LARGEST_HEAD: Final = 65536
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 """How a TLS connection begins: a handshake record of version 3 (RFC 8446, 5.1)."""
 _TLS: Final = "This port speaks HTTP without TLS: use http://, not https://."
+_AHEAD: Final = 65536
+"""Bytes that are read ahead of who has taken a connection over; up to twice as many wait before reading is paused."""
+_SOCKET_IO: Final = b"/socket.io/"
 _FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -179,6 +187,12 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._over = False
         """Whether nothing of what comes is looked at any more."""
+        self._websocket = False
+        """Whether the request offers to go on as a WebSocket."""
+        self._offered = False
+        """Whether the client has offered another protocol, and sends nothing before that is decided."""
+        self._early = b""
+        """What it has sent all the same."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -195,6 +209,11 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take the next bytes."""
+        if self._offered:
+            self._early += data
+            if len(self._early) > _AHEAD:
+                self.transport.abort()
+            return
         if self._in_head or (self._serving() and self.cycle.more_body):
             self._head_size += len(data)
         rest = memoryview(data)
@@ -206,9 +225,13 @@ class Connection(HttpToolsProtocol):
                 rest = rest[offer.args[0] :]
                 if self.parser.should_upgrade() and self._declines():
                     self._take_without_offer()
-                elif self._should_upgrade():
+                elif self._websocket and self._should_upgrade():
                     self._forget_timer()
                     self.handle_websocket_upgrade()
+                    break
+                elif self._websocket:
+                    self._offered, self._early = True, bytes(rest)
+                    self.flow.pause_reading()
                     break
             except httptools.HttpParserError:
                 said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
@@ -235,12 +258,13 @@ class Connection(HttpToolsProtocol):
         self.waiting_since = 0.0
         parser, scope = self.parser, self.scope
         upgrade = parser.should_upgrade()
+        self._websocket = upgrade and self._begins_websocket()
         if upgrade and self._declines():
             return
         version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
-        if upgrade and self._should_upgrade():
+        if self._websocket and self._should_upgrade():
             return
         self.headers = []  # trailers go there, and nobody looks at them
         url = httptools.parse_url(self.url)
@@ -263,6 +287,9 @@ class Connection(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         exchange.body_timeout = self._settings.body_timeout
+        if self._websocket:  # what comes next is no request, whatever becomes of the offer
+            exchange.keep_alive = False
+            scope["upgrade"] = partial(self._upgrade, exchange, scope)  # type: ignore[arg-type, typeddict-unknown-key]
         exchange.on_response = partial(self._answered, exchange)
         if waiting:
             self.flow.pause_reading()
@@ -301,6 +328,29 @@ class Connection(HttpToolsProtocol):
         else:
             self.waiting_since = self.loop.time()
             self._end_in(self._settings.header_timeout if self._in_head else _KEEP_ALIVE)
+
+    def _upgrade(
+        self, exchange: Exchange, scope: Scope, head: bytes
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Take the connection over from HTTP: answer with `head`, the whole of it, and return what comes, and goes.
+
+        Raises `ClientDisconnect`.
+        """
+        if exchange.disconnected or self.transport.is_closing():
+            raise ClientDisconnect
+        scope["upgraded"] = True
+        exchange.response_complete = True  # of HTTP there is nothing more to be answered
+        self._forget_timer()
+        reader = asyncio.StreamReader(_AHEAD, self.loop)
+        protocol = _Upgraded(reader, partial(self.connection_lost, None))
+        protocol.connection_made(self.transport)
+        self.transport.set_protocol(protocol)
+        if self._early:
+            reader.feed_data(self._early)
+        self.flow.resume_reading()
+        writer = asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+        writer.write(head)
+        return reader, writer
 
     def give_way(self) -> None:
         """End at once, for another connection."""
@@ -364,7 +414,18 @@ class Connection(HttpToolsProtocol):
 
     def _declines(self) -> bool:
         """Whether the offer that a request makes is not taken up."""
-        return self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
+        return self.parser.get_method() != b"CONNECT" and not self._websocket
+
+    def _begins_websocket(self) -> bool:
+        """Whether a request can begin a WebSocket (RFC 6455, 4.1): what stands behind its head is no body then."""
+        parser = self.parser
+        if parser.get_method() != b"GET" or parser.get_http_version() != "1.1":
+            return False
+        return self._get_upgrade() == b"websocket" and _OF_BODIES.isdisjoint(name for name, _ in self.headers)
+
+    def _should_upgrade(self) -> bool:
+        """Whether uvicorn takes up the offer: that is for Socket.IO, which speaks to it."""
+        return super()._should_upgrade() and self.url.partition(b"?")[0] == _SOCKET_IO
 
     def _take_without_offer(self) -> None:
         """Begin the parser anew, with the request without its offer. Its body and what follows is to be fed next."""
@@ -374,6 +435,19 @@ class Connection(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
+
+
+class _Upgraded(asyncio.StreamReaderProtocol):
+    """A connection that speaks HTTP no more."""
+
+    def __init__(self, reader: asyncio.StreamReader, on_end: Callable[[], None]) -> None:
+        super().__init__(reader)
+        self._on_end = on_end
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who reads, and who waits to write."""
+        super().connection_lost(exc)
+        self._on_end()
 
 
 def length_of(declared: bytes) -> int:

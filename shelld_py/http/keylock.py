@@ -5,11 +5,12 @@ advance. Its owner can make further keys, which only look. Keys are compared in 
 """
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,7 @@ from shelld_py.errors import KeyMismatch, KeyRequired, ObserverNotFound, TooMany
 from shelld_py.http.requests import header_fields
 
 _MOST_OBSERVERS: Final = 100
+_KEY_PROTOCOL: Final = "key."
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +138,33 @@ def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
 
 
 def presented_key(scope: Scope) -> bytes:
-    """Return the key of the X-Shell-Key header, or of `Authorization: Bearer`; empty where there is none."""
+    """Return the key of the X-Shell-Key header, or of `Authorization: Bearer`; empty where there is none.
+
+    A request for a WebSocket may have it as a subprotocol, `key.BASE64URL`.
+    """
     fields = scope.get("fields") or header_fields(scope)
     key = fields.get(b"x-shell-key")
     if key is not None:
         return key.strip()
     scheme, _, token = fields.get(b"authorization", b"").partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+    if scheme:
+        return token.strip() if scheme.lower() == b"bearer" else b""
+    return _key_among(subprotocols(scope)) if "upgrade" in scope else b""
+
+
+def subprotocols(scope: Scope) -> list[str]:
+    """Return the subprotocols that a request offers for a WebSocket (RFC 6455, 4.1)."""
+    offered = b",".join(value for name, value in scope["headers"] if name == b"sec-websocket-protocol")
+    return [name.strip() for name in offered.decode("latin-1").split(",") if name.strip()]
+
+
+def _key_among(names: Iterable[str]) -> bytes:
+    """Return the key that stands among subprotocols, where pages of browsers can put it: they set no headers."""
+    for name in names:
+        if name.startswith(_KEY_PROTOCOL):
+            text = name.removeprefix(_KEY_PROTOCOL).rstrip("=")
+            try:
+                return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            except ValueError:
+                return b""
+    return b""

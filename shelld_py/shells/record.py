@@ -79,6 +79,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """Whether the sizes of the texts are still to be counted: they are those of the bytes."""
     sizes: Sizes = ()
     """Of the terminal, from which offset of the log on; none where it had 24 rows and 80 columns throughout."""
+    typed_by_person: bool = False
 
     @classmethod
     def of(
@@ -126,6 +127,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             warnings=result.warnings or (),
             uncounted=uncounted,
             sizes=sizes,
+            typed_by_person=result.typed_by_person is True,
         )
 
     def result(self) -> RunResult:
@@ -162,6 +164,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
                 peak_memory_mb=self.peak_memory / _MILLI,
                 processes_left=len(self.background_pids),
             ),
+            typed_by_person=self.typed_by_person or msgspec.UNSET,
         )
 
     @property

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import msgspec
@@ -280,6 +280,8 @@ class LiveRun(Run):
         self.working_directory: str | None = None
         self.stdin_accepted = 0
         """Bytes of standard input that were accepted for the terminal."""
+        self.typed_by_person = False
+        """Whether somebody at the terminal has typed into it."""
         self.peak_memory = 0
         """Bytes, of bash and all below it: as sampled, or as the kernel says."""
         self.cpu_seconds = 0.0
@@ -303,7 +305,8 @@ class LiveRun(Run):
         """Of a full run, where it is wanted."""
         self._counters: dict[Stream, SizeCounter] = {}
         """Of the logs of a full run."""
-        self._waiters: set[asyncio.Future[bool]] = set()
+        self.on_change: set[Callable[[], None]] = set()
+        """Called with all that is new, as `changed` has it."""
 
     @property
     def status(self) -> RunStatus:
@@ -447,12 +450,13 @@ class LiveRun(Run):
         """Return when there is news, or at `deadline`; whether there was."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
-        self._waiters.add(waiter)
+        wake = partial(_resolve, waiter, True)
+        self.on_change.add(wake)
         timer = None if deadline is None else loop.call_at(deadline, _resolve, waiter, False)
         try:
             return await waiter
         finally:
-            self._waiters.discard(waiter)
+            self.on_change.discard(wake)
             if timer:
                 timer.cancel()
 
@@ -554,6 +558,7 @@ class LiveRun(Run):
                 peak_memory_mb=round(self.peak_memory / MEBIBYTE, 3),
                 processes_left=len(self.background_pids),
             ),
+            typed_by_person=self.typed_by_person or msgspec.UNSET,
         )
 
     def _append(self, stream: Stream, data: memoryview) -> None:
@@ -564,12 +569,12 @@ class LiveRun(Run):
         if self._timing:
             self._timing.note(stream is Stream.STDERR, len(data), self.active_at - self._started)
         self.awaiting_input = False
-        if self._waiters:
+        if self.on_change:
             self._wake()
 
     def _wake(self) -> None:
-        for waiter in self._waiters:
-            _resolve(waiter, True)
+        for tell in self.on_change:
+            tell()
 
 
 def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:

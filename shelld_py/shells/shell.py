@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -97,6 +97,10 @@ class Shell:
         """One timer for all light runs: it goes on as long as there are any, so that each of them costs none."""
         self._background = Background(context.store)
         self._own_log: OutputLog | None = None
+        self._attached = 0
+        """How many are at its terminal."""
+        self._shown = contextlib.ExitStack()
+        """Shows them what is typed."""
         self._usage: processes.ProcessStat | None = None
         """What bash had used at the end of the last run: it uses nothing between runs, but for its children's sake."""
         self._last_usage = (time.monotonic(), processes.TreeUsage(0.0, 0, 0))
@@ -227,17 +231,27 @@ class Shell:
         await self._let_go(run)
         return await self._background.kill(run, self.pid)
 
-    async def write_stdin(self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None) -> int:
+    async def write_stdin(
+        self, text: bytes, *, eof: bool, offset: int | None, run: Run | None = None, person: bool = False
+    ) -> int:
         """Type `text` into the terminal of the running command; return the bytes that it accepted in all.
 
-        `offset` says how many it had accepted before, so that a repeat is not typed twice. Raises
-        `StdinGap` when some are missing in between, `NoRunningCommand` when (that) `run` is over.
+        `person` says that somebody does so at the terminal, `offset` how many it had accepted before, so that a repeat
+        is not typed twice. Raises `StdinGap` when some are missing in between, `NoRunningCommand` when (that) `run` is
+        over.
         """
         self.check(Event.STDIN)
         execution = self._execution
         if execution is None or run not in (None, execution.run):
             raise NoRunningCommand(MESSAGES[NoRunningCommand], state=self.state.value)
-        return execution.type(text, eof=eof, offset=offset)
+        accepted = execution.type(text, eof=eof, offset=offset)
+        execution.run.typed_by_person = execution.run.typed_by_person or person
+        return accepted
+
+    @property
+    def unread_input(self) -> int:
+        """Bytes that were typed and that the terminal has not taken yet."""
+        return self._bash.unread_input if isinstance(self._bash, Bash) else 0
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the size of the terminal, in characters."""
@@ -250,6 +264,20 @@ class Shell:
     def echo(self) -> contextlib.AbstractContextManager[None]:
         """Have what is typed appear in the output for a while (see `Terminal.echo`)."""
         return self._bash.echo() if self._bash else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """Have somebody at the terminal for a while, whatever bash it is of: what is typed is shown."""
+        if not self._attached:
+            self._shown = contextlib.ExitStack()
+            self._shown.enter_context(self.echo())
+        self._attached += 1
+        try:
+            yield
+        finally:
+            self._attached -= 1
+            if not self._attached:
+                self._shown.close()
 
     async def recycle(self) -> None:
         """Kill all that the shell started, and start a fresh bash as it was started before.
@@ -367,6 +395,8 @@ class Shell:
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
         self._bash = bash
+        if self._attached:
+            self._shown.enter_context(bash.echo())
         self._usage = None
         self._take(started)
         if bash.death:

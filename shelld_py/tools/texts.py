@@ -46,12 +46,14 @@ def run_text(result: RunResult, *notes: str, directory: str | None, advice: str 
 
 
 def ending_parts(result: RunResult) -> list[str]:
-    """Return how a run ended, or that it has not; then what it was warned of."""
-    warnings = [warning.rstrip(".") for warning in result.warnings or ()]
+    """Return how a run ended, or that it has not; then what else there is to know of it."""
+    notes = [warning.rstrip(".") for warning in result.warnings or ()]
+    if result.typed_by_person is True:
+        notes.append("a person has typed into this command's terminal")
     if result.status is RunStatus.RUNNING:
-        return ["waiting for input" if result.awaiting_input else "still running", *warnings]
+        return ["waiting for input" if result.awaiting_input else "still running", *notes]
     if result.cause is Cause.DEADLINE and result.error:
-        return [result.error.rstrip(".").lower(), *warnings]
+        return [result.error.rstrip(".").lower(), *notes]
     parts = [f"exit code {result.exit_code}" if result.exit_code is not None else "no exit code"]
     if result.signal is not None:
         parts.append(f"signal {signal_name(result.signal)}")
@@ -59,7 +61,7 @@ def ending_parts(result: RunResult) -> list[str]:
         parts.append(result.status.value)
     if result.error:
         parts.append(result.error.rstrip("."))
-    return parts + warnings
+    return parts + notes
 
 
 def deadline_note(run: Run) -> str:

@@ -34,6 +34,8 @@ LOOKS = {
     "read_events",
     "get_metadata",
     "list_ports",
+    "open_terminal",
+    "open_session_terminal",
 }
 """What may be asked for with such a key, by the names of the operations."""
 

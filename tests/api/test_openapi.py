@@ -63,7 +63,7 @@ def test_every_error_code_is_in_the_answers(description: dict[str, Any]) -> None
     codes = {kind.code for kind in error_kinds()}
     assert set(description["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == codes
     told = {code for item in _operations(description) for code in _codes(description, item)}
-    over_sockets = {"request_cancelled", "request_not_found", "too_many_requests"}
+    over_sockets = {"request_cancelled", "request_not_found", "too_many_requests", "watch_only"}
     assert codes - told == {"conflict", *over_sockets}, "the general class alone is never sent"
 
 
@@ -125,6 +125,7 @@ def test_every_answer_is_as_declared(daemon: RunningDaemon, description: dict[st
         assert answer.status_code == expected, (method, path, answer.text)
         checker.check(answer)
     elsewhere = {("POST", "/startup"), ("POST", "/shutdown"), ("GET", "/console"), ("GET", "/console/{asset}")}
+    elsewhere |= {("GET", "/terminal"), ("GET", "/sessions/{session_id}/terminal")}  # WebSockets: test_terminal.py
     assert {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS} - checker.seen == elsewhere, (
         "every endpoint has a success in this file"
     )
