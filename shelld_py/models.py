@@ -329,10 +329,12 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     warnings: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """Left out where there are none."""
-    typed_by_person: Annotated[
-        bool | msgspec.UnsetType,
-        msgspec.Meta(description="True where somebody has typed into it, at the terminal in a WebSocket."),
-    ] = msgspec.UNSET
+    typed_by_person: (
+        Annotated[
+            bool, msgspec.Meta(description="True where somebody has typed into it, at the terminal in a WebSocket.")
+        ]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class WaitResult(RunResult, frozen=True, kw_only=True):

@@ -106,10 +106,10 @@ class WebSocketResponse(Response):
 
 
 async def _terminal(call: Call[TerminalQuery, None]) -> Response:
+    response = WebSocketResponse(call.request.scope, PROTOCOL, _Attached(call, call.shell).serve)
     if "observer" in call.request.scope and not call.query.watch:
         raise ObserverKey("This key only looks: ask for the terminal with watch=true.")
-    attached = _Attached(call, call.shell)
-    return WebSocketResponse(call.request.scope, PROTOCOL, attached.serve)
+    return response
 
 
 class _Shown:

@@ -1,6 +1,5 @@
 """A terminal in a WebSocket: what it shows, what is typed, and what becomes of clients that are slow or hostile."""
 
-
 import pytest
 
 from tests.api.conftest import Gate
