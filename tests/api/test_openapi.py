@@ -309,7 +309,7 @@ _OPTIONAL = {
     ("StateAnswer", "not_restored"),
     ("SessionReference", "not_restored"),
     ("WaitResult", "reached"),
-    *((name, "warnings") for name in ("RunResult", "ActiveRun", "WaitResult")),
+    *((name, own) for name in ("RunResult", "ActiveRun", "WaitResult") for own in ("warnings", "typed_by_person")),
     ("OutputPart", "error"),
     *(("AcceptedInput", member) for member in _REPLY),
     *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),
