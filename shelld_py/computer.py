@@ -4,9 +4,11 @@ What a client operates, free of HTTP and of the process around it. Whoever build
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from shelld_py.audit import Audit
 from shelld_py.config import Settings
 from shelld_py.errors import InvalidRequest, ShellAlreadyStarted
 from shelld_py.events import Events
-from shelld_py.files import FileService
+from shelld_py.files import Comparison, FileService, Looks
 from shelld_py.hooks import HookName, Hooks
 from shelld_py.linux import oom
 from shelld_py.linux.orphans import Reaper
@@ -34,7 +36,7 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import ActiveRun, KillResult, ShellDocument, ShellState, ShellStatus, StartupRequest
+from shelld_py.models import ActiveRun, Command, KillResult, ShellDocument, ShellState, ShellStatus, StartupRequest
 from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.keys import pasted, typed
@@ -74,6 +76,7 @@ class Computer:
         self.audit = surroundings.audit
         self.reaper = Reaper()
         self.files: FileService
+        self._looks: Looks
         self.store = RunStore(surroundings.data_directory, settings.output, logger)
         self.screens = Screens()
         self._hooks = Hooks(
@@ -89,7 +92,8 @@ class Computer:
         self._kill_counter = oom.KillCounter()
         self.kernel_limits = KernelLimits(settings.limits, logger)
         base = settings.files.base_directory or surroundings.working_directory
-        self._backups = surroundings.data_directory / "backups"
+        self._data = surroundings.data_directory
+        self._backups = self._data / "backups"
         self._open_files = partial(
             FileService,
             settings.files,
@@ -160,6 +164,8 @@ class Computer:
         if not self.settings.files.backup_directory:
             own_directory(self._backups, self._logger)
         self.files = self._open_files()
+        private = (str(self._data), self.settings.files.backup_directory)
+        self._looks = Looks(self.files.allowed_directories, [os.path.realpath(path) for path in private if path])
         for absence in self._absences():
             self._logger.warning("%s", absence)
         self._cleaning = asyncio.get_running_loop().create_task(self.files.keep_clean())
@@ -176,6 +182,24 @@ class Computer:
     def shell(self, session_id: str | None) -> Shell:
         """Return a shell, and note that it is in use; the main one for None. Raises `SessionNotFound`."""
         return self.shells.get(session_id or MAIN)
+
+    @contextlib.asynccontextmanager
+    async def comparing(self, command: Command, shell: Shell | None = None) -> AsyncIterator[Comparison | None]:
+        """Look at the files before `command` begins, where it asks for that; what begins it takes what is given.
+
+        A `shell` that cannot take a command refuses it before the look. Raises `Conflict`.
+        """
+        if not command.changes:
+            yield None
+            return
+        if shell:
+            shell.check(Event.RUN)
+        comparison = await self._looks.compare(everything=command.changes == "all")
+        try:
+            yield comparison
+        except BaseException:
+            comparison.close()
+            raise
 
     async def kill_run(self, run: Run, number: int | None = None, *, background: bool = False) -> KillResult:
         """Kill a run, or send it one signal. One that has ended is left as it is.
@@ -288,6 +312,7 @@ class Computer:
         self.reaper.kill()
         if self._cleaning:
             self._cleaning.cancel()
+        await self._looks.aclose()
         await self.files.aclose()
         self.screens.clear()
         self.store.close()

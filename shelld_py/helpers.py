@@ -12,6 +12,7 @@ from typing import Final
 
 _MODULES: Final = {
     "call": "shelld_py.files.blocking",
+    "changes": "shelld_py.files.tree_changes",
     "keeper": "shelld_py.bash.keeper",
     "lines": "shelld_py.output.line_search_process",
 }

@@ -18,6 +18,14 @@ Limits = TypeVar("Limits")
 Timeouts = TypeVar("Timeouts")
 
 
+class ChangeKind(StrEnum):
+    """What has happened to a file. `modified` are also another mode or owner, and another file of that name."""
+
+    CREATED = "created"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
 class ShellState(StrEnum):
     """The states of a shell: no bash yet, ready for a command, busy with one, bash has ended."""
 
@@ -214,6 +222,10 @@ class RunRequest(Request, frozen=True, kw_only=True):
     max_output: MaxOutput | None = None
     on_input: OnInput = OnInput.RETURN
     echo: Annotated[bool, Meta(description="In events: show what is typed, as long as they are sent.")] = False
+    changes: Annotated[
+        bool | Literal["all"],
+        Meta(description="Tell what it did to files; `all`: to what is in `.git` or ignored, too."),
+    ] = False
 
 
 class ExecRequest(RunRequest, frozen=True, kw_only=True):
@@ -273,6 +285,24 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     stdin_open: bool = False
     stdin_path: str | None = None
     user: str | None = None
+    changes: bool | Literal["all"] = False
+    """Whether the files are looked at before and after it, with `all` those in `.git` and ignored ones, too."""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened to a file; `size` in bytes is that after it, of a deleted one that before."""
+
+    path: str
+    kind: ChangeKind
+    size: int
+
+
+class FileChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to files while a command ran. Where there are no `changes`, `error` says why not."""
+
+    changes: tuple[FileChange, ...] | None
+    truncated: bool = False
+    error: str | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,6 +365,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | msgspec.UnsetType
     ) = msgspec.UNSET
+    changes: tuple[FileChange, ...] | msgspec.UnsetType = msgspec.UNSET
+    """This and what follows: left out unless asked for, in listings, and before the files were looked at again."""
+    changes_truncated: bool | msgspec.UnsetType = msgspec.UNSET
+    changes_error: str | msgspec.UnsetType = msgspec.UNSET
+    """Why there are no `changes`."""
 
 
 class WaitResult(RunResult, frozen=True, kw_only=True):

@@ -233,6 +233,7 @@ class RunOptions(TypedDict, total=False):
     max_output: int | None
     on_input: OnInput | Literal["return", "wait"] | None
     echo: bool | None
+    changes: bool | Literal["all"] | None
 
 
 class ExecOptions(RunOptions, total=False):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from shelld_py.files.packing import Archive
     from shelld_py.files.reading import RawFile
     from shelld_py.files.service import FileService
+    from shelld_py.files.tree_changes import Comparison, Looks
 
 __all__ = [
     "CHANGE",
@@ -60,6 +61,7 @@ __all__ = [
     "ByteRange",
     "ChangeRequest",
     "ChangeResult",
+    "Comparison",
     "CreateRequest",
     "DeleteRequest",
     "Effect",
@@ -72,6 +74,7 @@ __all__ = [
     "FindResult",
     "FoundFile",
     "InsertRequest",
+    "Looks",
     "Match",
     "MoveRequest",
     "MoveResult",
@@ -94,10 +97,12 @@ __all__ = [
 _LATER = {
     "Archive": "packing",
     "CHANGE": "operations",
+    "Comparison": "tree_changes",
     "EDIT": "operations",
     "Effect": "operations",
     "FileOperation": "operations",
     "FileService": "service",
+    "Looks": "tree_changes",
     "OPERATIONS": "operations",
     "PLACE": "operations",
     "RawFile": "reading",

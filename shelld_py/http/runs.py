@@ -50,6 +50,8 @@ _Signal = Annotated[
     ),
 ]
 _MOST_LISTED: Final = 1000
+_UNTOLD: Final[dict[str, Any]] = {"changes": msgspec.UNSET, "changes_truncated": msgspec.UNSET}
+"""What listings leave out, as they do the output."""
 _Before = Annotated[int, Meta(ge=0, le=LARGEST, description="Those before: `X-Next-Cursor` of the answer before.")]
 _MaxOutput = Annotated[MaxOutput, Meta(le=LARGEST)]
 _Condition = Annotated[
@@ -106,11 +108,12 @@ def signal_of(query: SignalQuery) -> int | None:
 
 
 async def _list_runs(call: Call[RunsQuery, None]) -> Response:
-    """List the runs, the newest first, without output."""
+    """List the runs, the newest first, without output and what they did to files."""
     query = call.query
     results, cursor = await call.computer.store.results(
         session_id=query.session_id, status=query.status, limit=query.limit, cursor=query.cursor
     )
+    results = [msgspec.structs.replace(result, **_UNTOLD) if result.changes else result for result in results]
     return json_response(results, headers={} if cursor is None else {"X-Next-Cursor": str(cursor)})
 
 

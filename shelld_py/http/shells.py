@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from shelld_py import errors
 from shelld_py.bash.command import quoted
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
-from shelld_py.files import PLACE
+from shelld_py.files import PLACE, Comparison
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.output import OUTPUT, OutputQuery, output_response
@@ -113,6 +113,7 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
         environment=wanted.environment,
         streams=wanted.streams or streams,
         deadline=_deadline(wanted.deadline),
+        changes=wanted.changes,
         argv=wanted.argv,
         stdin_open=isinstance(wanted, ExecRequest) and wanted.stdin_open,
         user=wanted.user if isinstance(wanted, ExecRequest) else None,
@@ -216,19 +217,28 @@ async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command,
     if b"traceparent" in call.request.scope["fields"] and (trace := parent_of_trace(call.request.scope)):
         # Not a part of what makes two requests the same: each repeat is a span of its own.
         command = replace(command, environment={"TRACEPARENT": trace, **command.environment})
-    if shell:
+    if shell and not command.changes:
         run = shell.submit(command, run_id)
     else:
-        startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
-        opening = StartupRequest(startup_file=startup_file, user=command.user)
-        start = partial(call.computer.shells.one_shot, request=opening)
-        if command.stdin_path is None:
-            run = await start(command, run_id)
-        else:
-            async with call.computer.files.descriptor(command.stdin_path) as stdin_file:
-                run = await start(command, run_id, stdin_file=stdin_file)
+        async with call.computer.comparing(command, shell) as comparison:
+            if shell:
+                run = shell.submit(command, run_id, comparison=comparison)
+            else:
+                run = await _started_alone(call, command, run_id, comparison)
     run.request = request
     return run
+
+
+async def _started_alone(
+    call: Call[Any, _Run], command: Command, run_id: str | None, comparison: Comparison | None
+) -> LiveRun:
+    startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
+    request = StartupRequest(startup_file=startup_file, user=command.user)
+    start = partial(call.computer.shells.one_shot, command, run_id, request, comparison=comparison)
+    if command.stdin_path is None:
+        return await start()
+    async with call.computer.files.descriptor(command.stdin_path) as stdin_file:
+        return await start(stdin_file=stdin_file)
 
 
 async def _kill(call: Call[SignalQuery, None]) -> KillResult:

@@ -150,7 +150,7 @@ class Execution:
         self._ends: set[asyncio.Task[None]] = set()
         command = run.command
         apart = command.streams is not Streams.MERGED
-        light = not (apart or beside_others or cgroup or context.limited)
+        light = not (apart or beside_others or cgroup or context.limited or run.comparison)
         self._kills_before = 0
         self._outcome: Coroutine[Any, Any, Outcome]
         # What breaks a limit is told by what there was before the command.

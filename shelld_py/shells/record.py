@@ -8,13 +8,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from shelld_py.models import (
     Cause,
     Command,
+    FileChanges,
     RunResult,
     RunStatus,
     ShellState,
@@ -80,6 +81,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     sizes: Sizes = ()
     """Of the terminal, from which offset of the log on; none where it had 24 rows and 80 columns throughout."""
     typed_by_person: bool = False
+    changes: FileChanges | None = None
+    """What it did to files, where that was asked for."""
 
     @classmethod
     def of(
@@ -128,6 +131,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             uncounted=uncounted,
             sizes=sizes,
             typed_by_person=result.typed_by_person is True,
+            changes=_changes_of(result),
         )
 
     def result(self) -> RunResult:
@@ -165,6 +169,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
                 processes_left=len(self.background_pids),
             ),
             typed_by_person=self.typed_by_person or msgspec.UNSET,
+            **changes_members(self.changes),
         )
 
     @property
@@ -248,6 +253,23 @@ class _Snapshot(RunResult, frozen=True, kw_only=True):
     stderr_extents: Extents | None = None
     uncounted: bool = False
     sizes: Sizes = ()
+
+
+def changes_members(found: FileChanges | None) -> dict[str, Any]:
+    """Return the members of a result that tell what was done to files; none where nothing is known of that."""
+    if found is None:
+        return {}
+    if found.changes is None:
+        return {"changes_error": found.error}
+    return {"changes": found.changes, "changes_truncated": found.truncated}
+
+
+def _changes_of(result: RunResult) -> FileChanges | None:
+    if result.changes_error is not msgspec.UNSET:
+        return FileChanges(changes=None, error=result.changes_error)
+    if result.changes is msgspec.UNSET:
+        return None
+    return FileChanges(changes=result.changes, truncated=result.changes_truncated is True)
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
 from shelld_py.models import Cause, Command, ShellState, StartupRequest, Streams
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.run import Comparison, LiveRun
 from shelld_py.shells.shell import Shell
 
 MAIN: Final = "main"
@@ -132,12 +132,13 @@ class Shells:
         run_id: str | None,
         request: StartupRequest | None = None,
         stdin_file: int = -1,
+        comparison: Comparison | None = None,
     ) -> LiveRun:
         """Run a command in a shell of its own, which ends when the command and what it left behind have ended."""
         piped = command.streams is Streams.PIPES
         entry = await self._started(_Kind.ONE_SHOT, request or StartupRequest(), piped=piped)
         try:
-            run = entry.shell.submit(command, run_id, stdin_file)
+            run = entry.shell.submit(command, run_id, stdin_file, comparison)
         except BaseException:
             await self._end(entry, "The command was refused.")
             raise

@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from shelld_py.models import (
     Cause,
     Command,
+    FileChanges,
     OutputFormat,
     RunResult,
     RunStatus,
@@ -34,7 +35,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
 from shelld_py.output.timing import Timing
-from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, fingerprint
+from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, changes_members, fingerprint
 from shelld_py.units import MEBIBYTE
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -58,6 +59,19 @@ class Ending:
     signal: int | None = None
     error: str | None = None
     restored: bool = False
+
+
+class Comparison(Protocol):
+    """What has looked at the files before a run, and will after it."""
+
+    def end(self) -> None:
+        """Look again, from now on: the run has ended."""
+
+    def hurry(self) -> None:
+        """Somebody waits for the run to be let go of."""
+
+    async def changes(self) -> FileChanges:
+        """Return what has changed in between, when that is known."""
 
 
 class Run(ABC):
@@ -266,6 +280,9 @@ class LiveRun(Run):
         """What is left of it when it is let go of, where that is known before."""
         self.hurried = False
         """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
+        self.comparison: Comparison | None = None
+        """What tells what it did to files, where that is asked for."""
+        self._changes: FileChanges | None = None
         self._shell_state = shell_state
         self.ending: Ending | None = None
         self.awaiting_input = False
@@ -436,6 +453,8 @@ class LiveRun(Run):
             self._timing.finish(self._duration)
         if lost := sum(log.lost for log in self._logs.values()) if self._logs else 0:
             self.note_loss(lost)
+        if self.comparison:
+            self.comparison.end()
         self._wake()
 
     def note_loss(self, lost: int) -> None:
@@ -461,15 +480,22 @@ class LiveRun(Run):
                 timer.cancel()
 
     async def measure(self) -> None:
-        """Render what has come so far for its size: the next result has the true sizes, unless it is hurried."""
+        """Render what has come so far for its size: the next result has the true sizes, unless it is hurried.
+
+        Of a run that has ended, and is asked what it did to files, that is waited for as well.
+        """
         if self.on_promotion:
             self.promote()
         for counter in self._counters.values():
             await counter.measure()
+        if self.comparison and self.ending and not self._changes:
+            self._changes = await self.comparison.changes()
 
     def hurry(self) -> None:
         """Have it let go of as soon as it has ended: what is not counted by then counts by its bytes."""
         self.hurried = True
+        if self.comparison:
+            self.comparison.hurry()
         for counter in self._counters.values():
             counter.stop()
 
@@ -517,7 +543,8 @@ class LiveRun(Run):
         log, counters = self.logs[Stream.STDOUT], self._counters
         stderr = counters[Stream.STDERR].size if Stream.STDERR in counters else 0
         result = self._stated(state, log.size, counters[Stream.STDOUT].size, stderr)
-        self._last_result = result if self.ending and self.counted else None
+        known = self.ending and self.counted and (self._changes or not self.comparison)
+        self._last_result = result if known else None
         return result
 
     def beginning(self) -> RunResult:
@@ -559,6 +586,7 @@ class LiveRun(Run):
                 processes_left=len(self.background_pids),
             ),
             typed_by_person=self.typed_by_person or msgspec.UNSET,
+            **changes_members(self._changes),
         )
 
     def _append(self, stream: Stream, data: memoryview) -> None:

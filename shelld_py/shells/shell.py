@@ -54,7 +54,7 @@ from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling
 from shelld_py.shells.record import DEFAULT_SIZE
-from shelld_py.shells.run import Ending, LiveRun, Run
+from shelld_py.shells.run import Comparison, Ending, LiveRun, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.units import MEBIBYTE
 
@@ -154,8 +154,16 @@ class Shell:
                 self._take(Event.FINISH)
                 bash.settle()
 
-    def submit(self, command: Command, run_id: str | None = None, stdin_file: int = -1) -> LiveRun:
+    def submit(
+        self,
+        command: Command,
+        run_id: str | None = None,
+        stdin_file: int = -1,
+        comparison: Comparison | None = None,
+    ) -> LiveRun:
         """Start `command` and return its run; `stdin_file` is a descriptor that it reads, where it is not -1.
+
+        `comparison` has looked at the files before, and tells what the run did to them.
 
         Raises `Conflict` in the wrong state, `InvalidRequest`, `ShellStartFailed` where a command with pipes cannot be.
         """
@@ -177,6 +185,7 @@ class Shell:
             check_encodable("stdin", command.stdin)
         run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
         run.working_directory = bash.directory
+        run.comparison = comparison
         if bash.size != DEFAULT_SIZE:
             run.resized(*bash.size)
         try:

@@ -108,10 +108,16 @@ async def shell_exec(arguments: ShellExec, call: ToolCall) -> ToolResult:
         environment=arguments.environment,
         streams=arguments.streams,
         deadline=arguments.deadline,
+        changes=arguments.changes,
     )
-    run = await start_run(call, call.computer.shells.one_shot(command, None))
+    run = await start_run(call, _started_alone(call, command))
     result = await run_and_show(call, run, longest_wait(call, arguments.timeout), arguments.max_output)
     return _about(result, result, run, job_advice(run.run_id, None, awaiting_input=result.awaiting_input))
+
+
+async def _started_alone(call: ToolCall, command: Command) -> LiveRun:
+    async with call.computer.comparing(command) as comparison:
+        return await call.computer.shells.one_shot(command, None, comparison=comparison)
 
 
 async def shell_metadata(_: NoArguments, call: ToolCall) -> ToolResult:

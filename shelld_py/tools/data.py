@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from shelld_py.models import KEYS, Cause, Request, RunStatus, Stream, Streams
+from shelld_py.models import KEYS, Cause, FileChange, Request, RunStatus, Stream, Streams
 
 CommandLine = Annotated[
     str, Meta(min_length=1, description="The command line, as bash takes it; it may have many lines.")
@@ -23,6 +23,10 @@ Seconds = Annotated[float, Meta(ge=0)]
 Deadline = Annotated[
     Annotated[float, Meta(gt=0)] | None,
     Meta(description="Seconds that the command may take: then it is killed. Without one it goes on."),
+]
+Changes = Annotated[
+    bool,
+    Meta(description="Tell which files it creates, modifies and deletes. Not those that git ignores."),
 ]
 ShellId = Annotated[str, Meta(description="The shell_id that shell_start, or a command still running, has given.")]
 Offset = Annotated[int, Meta(ge=0)]
@@ -78,6 +82,7 @@ class ShellExec(Request, frozen=True, kw_only=True):
     max_output: Annotated[
         Offset | None, Meta(description="Characters of each stream to return, 0 for all; the middle is left out.")
     ] = None
+    changes: Changes = False
 
 
 class ShellStart(Request, frozen=True, kw_only=True):
@@ -141,6 +146,7 @@ class BashArguments(Request, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Milliseconds that the command may take: then it is killed, and the shell stays."),
     ] = None
+    changes: Changes = False
 
 
 class BashInput(Request, frozen=True, kw_only=True):
@@ -277,3 +283,6 @@ class BashResult(msgspec.Struct, frozen=True, kw_only=True):
     duration: float
     run_id: str | None
     restarted: bool
+    changes: tuple[FileChange, ...] | msgspec.UnsetType = msgspec.UNSET
+    changes_truncated: bool | msgspec.UnsetType = msgspec.UNSET
+    changes_error: str | msgspec.UnsetType = msgspec.UNSET

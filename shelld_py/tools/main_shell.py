@@ -34,7 +34,7 @@ async def bash(arguments: BashArguments, call: ToolCall) -> ToolResult:
         return _restarted(shell)
     before = await _earlier_ending(call)
     deadline = None if arguments.deadline_ms is None else arguments.deadline_ms / 1000
-    run = _submit(shell, Command(text=command, deadline=deadline))
+    run = await _submit(call, shell, Command(text=command, deadline=deadline, changes=arguments.changes))
     call.view.run_id, call.view.cursor = run.run_id, 0
     await wait_for_run(call, run, _longest_wait(call, arguments.timeout_ms, _WAIT))
     cursor = _seen_after(run)
@@ -108,10 +108,11 @@ async def _start(call: ToolCall, *, restart: bool) -> Shell:
     return computer.main
 
 
-def _submit(shell: Shell, command: Command) -> LiveRun:
+async def _submit(call: ToolCall, shell: Shell, command: Command) -> LiveRun:
     """Start a command. Where that cannot be, say what can be done."""
     try:
-        return shell.submit(command)
+        async with call.computer.comparing(command, shell) as comparison:
+            return shell.submit(command, comparison=comparison)
     except ShellBusy as error:
         run = shell.run
         if run is None:

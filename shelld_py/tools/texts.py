@@ -12,6 +12,8 @@ from shelld_py.models import Cause, RunResult, RunStatus
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.units import format_duration
 
+_MOST_LINES: Final = 50
+"""Changes of files that a model reads of; a program has them all."""
 _HUNDREDTHS: Final = 10.0
 """Seconds up to which a duration is told in hundredths."""
 
@@ -35,13 +37,28 @@ def output_text(stdout: str, stderr: str) -> str:
 def run_text(result: RunResult, *notes: str, directory: str | None, advice: str = "") -> str:
     """Return the text for a run with its output; `advice` says what to do as long as it is going on."""
     return with_footer(
-        output_text(result.stdout or "", result.stderr or ""),
+        _with_changes(output_text(result.stdout or "", result.stderr or ""), result),
         *ending_parts(result),
         seconds_text(result.duration),
         directory,
         f"left in the background: pid {numbers(result.background_pids)}" if result.background_pids else None,
+        f"changes of files: {result.changes_error.rstrip('.')}" if result.changes_error else None,
         *notes,
         advice if result.status is RunStatus.RUNNING else None,
+    )
+
+
+def _with_changes(output: str, result: RunResult) -> str:
+    """Return an output with what the run did to files below it: a line that says so, and one for each."""
+    if not isinstance(result.changes, tuple):
+        return output
+    lines = [f"{change.kind.value} {change.path}" for change in result.changes[:_MOST_LINES]]
+    more = len(result.changes) - len(lines)
+    if more or result.changes_truncated:
+        lines.append(f"... and {more}{' or more' if result.changes_truncated else ''} others")
+    separator = "" if not output or output.endswith("\n") else "\n"
+    return "\n".join(
+        [f"{output}{separator}[files changed]" if lines else f"{output}{separator}[no file changed]", *lines, ""]
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from shelld_py import errors
 from shelld_py.client import Gap, Output, Result
-from shelld_py.models import RunStatus, ShellState, Stream
+from shelld_py.models import ChangeKind, RunStatus, ShellState, Stream
 from tests.api.conftest import Gate
 from tests.daemons import wait_for
 
@@ -36,6 +36,13 @@ def test_every_field_of_the_run_request_arrives(client: Any, tmp_path: Path) -> 
     )
     assert result.run_id.startswith("mine-")
     assert result.stdout == f"{tmp_path}\nvalue\nfed"
+
+
+def test_a_run_tells_what_it_did_to_files(client: Any) -> None:
+    result = client.exec("echo hi >$(mktemp -p .)", changes=True)
+    assert [(change.kind, change.size) for change in result.changes] == [(ChangeKind.CREATED, 3)]
+    assert result.changes_truncated is False
+    assert client.runs.get(result.run_id).changes == result.changes
 
 
 def test_a_wait_that_is_over_returns_the_running_run(client: Any, gate: Gate) -> None:
