@@ -176,6 +176,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "GET", "/output", {"headers": form}, 200
         yield "GET", "/screen?wait=0", {"headers": form}, 200
         yield "GET", "/screen", {"headers": {"Accept": "image/svg+xml"}}, 200
+        yield "POST", "/run?changes=true", {"headers": form, "content": b": >changed"}, 200
         yield "POST", "/run", {"headers": form, "content": b" "}, 400
         yield "POST", "/kill", {"headers": form}, 200
         yield "POST", "/kill?signal=NONE", {"headers": form}, 400
@@ -309,7 +310,11 @@ _OPTIONAL = {
     ("StateAnswer", "not_restored"),
     ("SessionReference", "not_restored"),
     ("WaitResult", "reached"),
-    *((name, own) for name in ("RunResult", "ActiveRun", "WaitResult") for own in ("warnings", "typed_by_person")),
+    *(
+        (name, member)
+        for name in ("RunResult", "ActiveRun", "WaitResult")
+        for member in ("warnings", "typed_by_person", "changes", "changes_truncated", "changes_error")
+    ),
     ("OutputPart", "error"),
     *(("AcceptedInput", member) for member in _REPLY),
     *((name, member) for name in _CHANGES for member in ("undo", "undo_reason")),

@@ -86,7 +86,8 @@ def test_what_a_tool_refuses_is_a_result_that_a_model_can_read(speaker: RunningD
 
         text, error = await refused("bash", comand="ls")
         expected = (
-            "bash has no argument 'comand'. Do you mean 'command'? It takes: command, restart, timeout_ms, deadline_ms."
+            "bash has no argument 'comand'. Do you mean 'command'? It takes: command, restart, timeout_ms, "
+            "deadline_ms, changes."
         )
         assert text == f"{expected}\n[error invalid_request]"
         assert error == {"code": "invalid_request", "status": 400, "argument": "comand"}

@@ -50,7 +50,7 @@ SCHEMAS = {
     "shell_metadata": ([], []),
     "shell_status": (["shell_id"], ["shell_id"]),
     "shell_close": (["shell_id"], ["shell_id"]),
-    "bash": ([], ["command", "restart", "timeout_ms", "deadline_ms"]),
+    "bash": ([], ["command", "restart", "timeout_ms", "deadline_ms", "changes"]),
     "str_replace_based_edit_tool": (
         ["command", "path"],
         ["command", "path", "file_text", "view_range", "old_str", "new_str", "insert_line", "insert_text"],
