@@ -23,6 +23,7 @@ KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,256}")
 Kind = Callable[[object], Any]
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+|null")
+_WEB_ORIGIN = re.compile(r"https?://[a-z0-9._:\[\]-]+")
 _LARGEST_NUMBER = 2.0**62
 
 
@@ -192,6 +193,13 @@ def _origins(value: object) -> tuple[str, ...]:
     return tuple(origin.lower() for origin in origins)
 
 
+def _web_origin(value: object) -> str:
+    text = _text(value).rstrip("/").lower()
+    if text and not _WEB_ORIGIN.fullmatch(text):
+        raise ValueError(f"must be an origin such as 'https://preview.example', or empty, not {value!r}")
+    return text
+
+
 def _extensions(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.lower().lstrip(".") for item in _strings(value)))
 
@@ -229,6 +237,10 @@ class ServerSettings:
     socketio: bool = _setting(_switch, False)
     mcp: bool = _setting(_mcp_switch, False)
     agent_sandbox: bool = _setting(_switch, False)
+    proxy: bool = _setting(_switch, False)
+    proxy_port: int = _setting(_integer(0, 65535), 8081)
+    proxy_url: str = _setting(_web_origin, "")
+    proxy_timeout: float = _setting(_positive_duration, "60s")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,6 +155,7 @@ class Daemon:
             self._computer.open()
             listener = _listen(self._settings.server, "server")
             scraped = _listen(self._settings.metrics, "metrics") if self._settings.metrics.enabled else None
+            browsed = self._listen_for_browsers(listener, scraped)
         except BaseException:
             self._remove_temporary()
             raise
@@ -165,11 +166,13 @@ class Daemon:
         signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._computer.reaper.reap))
         self._capacity.open()
         server = _Server(_server_config(self._application, self._settings.server), self._capacity)
-        serving = self._loop.create_task(server.serve([listener]))
+        serving = self._loop.create_task(server.serve([listener, *browsed]))
         address = _address(listener)
         self._say_hello(address)
         if scraped:
             self._serve_metrics(scraped)
+        for each in browsed:
+            self._logger.info("ports of shells at %s/ports/PORT/, by links", _address(each))
         if self._settings.server.port == 0:
             sys.stdout.write(f"{address}\n")
             sys.stdout.flush()
@@ -184,13 +187,24 @@ class Daemon:
         except Exception:
             self._logger.exception("the daemon ends for a fault of its own")
         finally:
-            listener.close()
+            for each in (listener, *browsed):
+                each.close()
             self._remove_temporary()
             # Not by returning: the interpreter waits for its threads, and one may hang in a read for ever.
             if self._computer.audit:
                 self._computer.audit.close()
             logging.shutdown()
             os._exit(status)
+
+    def _listen_for_browsers(self, *others: socket.socket | None) -> list[socket.socket]:
+        """Return the socket where browsers come to see ports of shells, if they may; `others` are there already."""
+        proxied, settings = self._application.proxied, self._settings.server
+        if not proxied:
+            return []
+        listener = _listen(replace(settings, port=settings.proxy_port), "server", "proxy_port")
+        own = frozenset(each.getsockname()[1] for each in (listener, *others) if each)
+        proxied.opened(listener.getsockname()[1], own)
+        return [listener]
 
     def _serve_metrics(self, listener: socket.socket) -> None:
         """Answer scrapers, until the process ends: they see the shutdown, too. Nobody waits for them."""
@@ -435,7 +449,7 @@ def _server_config(application: ASGIApp, settings: ServerSettings) -> uvicorn.Co
     )
 
 
-def _listen(settings: ServerSettings | MetricsSettings, section: str) -> socket.socket:
+def _listen(settings: ServerSettings | MetricsSettings, section: str, port_setting: str = "port") -> socket.socket:
     """Return the listening socket that a section of the settings asks for. Raises `ConfigError`."""
     host, port = settings.host, settings.port
     try:
@@ -446,7 +460,9 @@ def _listen(settings: ServerSettings | MetricsSettings, section: str) -> socket.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise ConfigError(f"{section}.host, {section}.port: cannot listen on {host}:{port}: {error.strerror}") from None
+        raise ConfigError(
+            f"{section}.host, {section}.{port_setting}: cannot listen on {host}:{port}: {error.strerror}"
+        ) from None
     listener.listen(1024)
     listener.setblocking(False)
     return listener

@@ -82,6 +82,10 @@ class ToolNotFound(NotFound, code="tool_not_found"):
     """No such tool; `nearest` is the name most like it, null where none is."""
 
 
+class LinkNotFound(NotFound, code="link_not_found"):
+    """No such link to a port: it has been used, or has expired."""
+
+
 class RequestNotFound(NotFound, code="request_not_found"):
     """No request of that id waits or is being done."""
 
@@ -164,6 +168,22 @@ class TooManySessions(ShelldError, status=429, code="too_many_sessions"):
 
 class TooManyRequests(ShelldError, status=429, code="too_many_requests"):
     """Too many requests of one client are waiting."""
+
+
+class TooManyLinks(ShelldError, status=429, code="too_many_links"):
+    """So many links to ports are good already."""
+
+
+class PortNotOpen(ShelldError, status=502, code="port_not_open"):
+    """No process of the shells listens on this port, on a loopback address."""
+
+
+class BadGateway(ShelldError, status=502, code="bad_gateway"):
+    """What listens on the port closed the connection, or answered with what is not HTTP."""
+
+
+class PortTimeout(ShelldError, status=504, code="port_timeout"):
+    """What listens on the port did not answer within `server.proxy_timeout`."""
 
 
 class ShellStartFailed(ShelldError, code="shell_start_failed"):

@@ -502,6 +502,13 @@ class OpenPort(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None
 
 
+class PortLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that opens a port in a browser, once; what it admits to ends at `expires_at`."""
+
+    url: str
+    expires_at: Timestamp
+
+
 class NewObserver(msgspec.Struct, frozen=True, kw_only=True):
     """A key that only looks, which is shown this once."""
 

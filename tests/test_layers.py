@@ -7,7 +7,9 @@ from pathlib import Path
 import shelld_py
 
 PACKAGE = Path(shelld_py.__file__).parent
-ORDER = ("foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "http", "daemon")
+ORDER = (
+    "foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "proxy", "http", "daemon",
+)  # fmt: skip
 COMPUTER = {"computer", "events", "hooks", "idle", "metadata"}
 DAEMON = {"daemon", "cli", "library", "__init__", "__main__"}
 APART = {"files": {"output", "bash", "shells"}, "client": set(ORDER) - {"foundation", "files"}}

@@ -440,6 +440,12 @@ def ports(base: str) -> Call[list[models.OpenPort]]:
     return Call(method="GET", path=f"{base}/ports", parse=decoded(list[models.OpenPort]))
 
 
+def link_port(base: str, port: int, *, expires: Duration | None = None) -> Call[models.PortLink]:
+    """Make a link that opens a port in a browser, good for an hour unless `expires` says otherwise."""
+    fields = {"expires": expires}
+    return _post(f"{base}/ports/{port}/link", decoded(models.PortLink), json_content(fields), wait=0.0)
+
+
 def open_session(base: str, **options: Unpack[StartupOptions]) -> Call[str]:
     """Open a shell; return its session id. Raises `TooManySessions`."""
     return Call(

@@ -192,6 +192,7 @@ class DaemonVerbs(ShellVerbs):
     metadata = verb(requests.metadata)
     ports = verb(requests.ports)
     events = event_verb(events.follow_daemon)
+    link_port = verb(requests.link_port)
 
 
 class SessionVerbs(ShellVerbs):

@@ -15,8 +15,11 @@ _LONGEST_REFUSED: Final = 200
 
 
 def is_action(scope: Scope) -> bool:
-    """Whether a request does something, or takes files away; not one that only looks how things are."""
-    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/files/", "/download/"))
+    """Whether a request does something, or takes files away; not one that only looks how things are.
+
+    Using a link does: it lets somebody in.
+    """
+    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/files/", "/download/", "/links/"))
 
 
 def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, object]:

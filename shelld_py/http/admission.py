@@ -48,16 +48,16 @@ class Admitted:
     """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
 
     __slots__ = (
-        "_limit", "_receive", "_received", "_scope", "_whole", "active", "ended", "observer", "task", "waits_for_body",
+        "_limit", "_receive", "_received", "_scope", "_whole", "active", "ended", "guest", "task", "waits_for_body",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, limit: int, *, active: bool, observer: Observer | None) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limit: int, *, active: bool, guest: object) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
         self.ended: ShelldError | None = None
-        self.observer = observer
-        """Who has asked for it with a key that only looks."""
+        self.guest = guest
+        """Who has asked for it with less than the owner's key: an observer, a visitor of a port; else None."""
         self.active = active
         """Whether it counts for the idle timer."""
         self.waits_for_body = False
@@ -98,14 +98,15 @@ class Admission:
         exists: Callable[[Scope], bool],
         continues: Callable[[Scope], bool],
         looks: Callable[[Scope], bool] = lambda _: False,
-        unlimited: frozenset[tuple[str, str]] = frozenset(),
+        visitor: Callable[[Scope], object] = lambda _: None,
+        unlimited: Callable[[Scope], bool] = lambda _: False,
         passive: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
         """`exists` tells whether there is an endpoint for a request: one without does not lock.
 
         `continues` tells whether a request without a key goes on with what one with the key has begun, `looks` whether
-        one does nothing but look. For the methods
-        and paths in `unlimited`, `server.max_body` does not hold; those in `passive` are no activity.
+        one does nothing but look, `visitor` who makes one that needs no key for it. For those of which `unlimited`
+        says so, `server.max_body` does not hold; the methods and paths in `passive` are no activity.
         """
         self._keys = keys
         self._idle = idle
@@ -117,8 +118,9 @@ class Admission:
         self._exists = exists
         self._continues = continues
         self._looks = looks
+        self._visitor = visitor
         self._withdrawals: set[asyncio.Task[None]] = set()
-        keys.observers.on_end = self._withdrawn
+        keys.observers.on_end = self.withdraw
         self._closed: str | None = None
         self._admitted: set[Admitted] = set()
 
@@ -130,11 +132,13 @@ class Admission:
         """
         self.check_site(scope)
         key = None
-        try:
-            key = checked_key(scope, self._keys)
-        except KeyRequired:
-            if not self._continues(scope):
-                raise
+        visitor = self._visitor(scope)
+        if visitor is None:
+            try:
+                key = checked_key(scope, self._keys)
+            except KeyRequired:
+                if not self._continues(scope):
+                    raise
         observer: Observer | None = scope.get("observer")
         if observer and not self._looks(scope):
             raise ObserverKey("This key only looks. What changes anything needs the key of the owner.")
@@ -150,8 +154,8 @@ class Admission:
             self._idle.begin()
         if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
-        limit = sys.maxsize if endpoint in self._unlimited else self._limit
-        admitted = Admitted(scope, receive, limit, active=active, observer=observer)
+        limit = sys.maxsize if self._unlimited(scope) else self._limit
+        admitted = Admitted(scope, receive, limit, active=active, guest=observer or visitor)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
         if declared.isdigit() and length_of(declared) > limit:
@@ -208,10 +212,10 @@ class Admission:
         await self._end(lambda admitted: admitted.upgraded, patience=0.0)
         await self._end(lambda _: True, patience=_LAST_ANSWERS)
 
-    def _withdrawn(self, observer: Observer) -> None:
-        """End what goes on with a key that has ended."""
+    def withdraw(self, guest: object) -> None:
+        """End what goes on with a key, or a cookie, that has ended."""
         reason = KeyMismatch("The key has expired, or was withdrawn.")
-        ending = self._end(lambda admitted: admitted.observer is observer, patience=0.0, reason=reason)
+        ending = self._end(lambda admitted: admitted.guest is guest, patience=0.0, reason=reason)
         task = asyncio.get_running_loop().create_task(ending)
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
@@ -254,9 +258,9 @@ class Sites:
         if (host, origin) == self._known:
             return
         name = (host or b"").decode("latin-1").strip().lower()
-        if self._hosts and _without_port(name) not in self._hosts:
+        if self._hosts and without_port(name) not in self._hosts:
             raise HostRefused(
-                f"This daemon is not reached as {_without_port(name)!r}, but as one of "
+                f"This daemon is not reached as {without_port(name)!r}, but as one of "
                 f"{', '.join(sorted(self._hosts))}. The setting server.hosts adds others."
             )
         if not _HOST.fullmatch(name):
@@ -311,7 +315,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _without_port(name: str) -> str:
+def without_port(name: str) -> str:
     """Return the name or address of a Host header (RFC 9110, 7.2)."""
     host, separator, port = name.rpartition(":")
     return host if separator and port.isdecimal() else name

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from email.utils import formatdate
 from functools import lru_cache, partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -40,6 +41,7 @@ from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
     from shelld_py.http.metrics import Metrics
+    from shelld_py.http.proxied import ProxiedPorts
     from shelld_py.http.socketio import SocketEvents
 
 SOCKET_PATH: Final = "/socket.io/"
@@ -62,6 +64,7 @@ PROBES: Final = ("/health", "/ready")
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 PUBLIC_FILES: Final = "/console/"
 """What the paths of the files begin with that need no key."""
+_UNLIMITED: Final = frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited)
 
 
 Serve = Callable[[HttpRequest], Awaitable[Response]]
@@ -156,6 +159,8 @@ class Application:
         if self._audit:
             self._audit.current_key = lambda: keys.fingerprint
         self._repeats = Repeats(time.monotonic)
+        self.proxied = self._proxied_ports() if computer.settings.server.proxy else None
+        """The ports that requests are passed on to, if any are."""
         self.admission = Admission(
             keys,
             idle,
@@ -164,9 +169,12 @@ class Application:
             exists=self._exists,
             continues=self._continues,
             looks=self._looks,
-            unlimited=frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited),
+            visitor=self.proxied.visitor if self.proxied else lambda _: None,
+            unlimited=lambda scope: bool((scope.get("method"), scope["path"]) in _UNLIMITED or scope.get("target")),
             passive=frozenset((item.method, item.path) for item in ENDPOINTS if item.passive),
         )
+        if self.proxied:
+            self.proxied.links.on_end = self.admission.withdraw
         services = Services(
             computer,
             self._repeats,
@@ -176,6 +184,7 @@ class Application:
             self.admission.check_open,
             ENDPOINTS,
             keys.observers,
+            self.proxied,
         )
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
@@ -218,7 +227,12 @@ class Application:
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
             public = scope["path"] in PUBLIC_PATHS or scope["path"].startswith(PUBLIC_FILES)
-            if public and scope["method"] in ("GET", "HEAD"):
+            if self.proxied and self.proxied.takes(scope):
+                app = self.proxied
+            if app is self.proxied and scope["target"] is None:
+                self.admission.check_site(scope)
+                await app(scope, receive, send_with_id)
+            elif public and app is not self.proxied and scope["method"] in ("GET", "HEAD"):
                 check = check_host if scope["path"] in PROBES else self.admission.check_site
                 check(scope)
                 await app(scope, receive, send_with_id)
@@ -244,6 +258,8 @@ class Application:
         except Exception:
             self._logger.exception("request %s: a fault of the daemon", request_id.decode())
             error = ShelldError(f"A fault of the daemon; its log names request {request_id.decode()}.")
+        if "upgraded" in scope:
+            status = HTTPStatus.SWITCHING_PROTOCOLS
         try:
             if error and not status:
                 default = Form.TEXT if scope["path"] in TEXT_PATHS else Form.JSON
@@ -280,6 +296,8 @@ class Application:
         As long as it is connected it counts as a request. A refusal is an answer to the handshake.
         """
         try:
+            if self.proxied and self.proxied.for_browsers(scope):
+                raise NotFound(f"There is no path {scope['path']} for a WebSocket here.")
             admitted = self.admission.admit(scope, receive)
             if self._socket_events is None or scope["path"] != SOCKET_PATH:
                 self.admission.release(admitted)
@@ -307,6 +325,8 @@ class Application:
                 self._socket_events.drop_clients()
             await self._computer.reset(self._end_requests)
             self._repeats.clear()
+            if self.proxied:
+                self.proxied.links.clear()
             self._keys.forget()
 
     async def _end_requests(self) -> None:
@@ -321,7 +341,7 @@ class Application:
     def _exists(self, scope: Scope) -> bool:
         if scope["type"] == "websocket":
             return self._socket_events is not None and scope["path"] == SOCKET_PATH
-        return self._table.exists(scope)
+        return bool(scope.get("target")) or self._table.exists(scope)
 
     def _looks(self, scope: Scope) -> bool:
         """Return whether a request is to an endpoint that only looks."""
@@ -331,8 +351,15 @@ class Application:
 
     def _continues(self, scope: Scope) -> bool:
         """Return whether a request belongs to a connection of Socket.IO that was opened with the key."""
+        if self.proxied and scope.get("target"):
+            self.proxied.refuse()
         events = self._socket_events
         return events is not None and scope["path"] == SOCKET_PATH and events.knows(scope)
+
+    def _proxied_ports(self) -> "ProxiedPorts":
+        from shelld_py.http.proxied import ProxiedPorts
+
+        return ProxiedPorts(self._computer, self._keys)
 
     def _served_events(self, services: Services) -> "SocketEvents":
         from shelld_py.http.socketio import SocketEvents

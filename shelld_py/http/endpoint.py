@@ -29,6 +29,7 @@ from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 
 if TYPE_CHECKING:
+    from shelld_py.http.proxied import ProxiedPorts
     from shelld_py.tools.catalogue import Toolbox
 
 TEXT: Final = "text/plain"
@@ -104,6 +105,7 @@ class Services:
     check_open: Callable[[], None]
     endpoints: "tuple[Endpoint, ...]"
     observers: Observers
+    proxied: "ProxiedPorts | None"
 
     @cached_property
     def toolbox(self) -> "Toolbox":

@@ -113,6 +113,11 @@ class KeyHolder:
         """Whether `key` is the one; where there is none yet, any will do."""
         return self._key is None or hmac.compare_digest(self._key, key)
 
+    def is_key(self, key: bytes) -> bool:
+        """Whether `key` is the one, or one that only looks."""
+        own = self._key is not None and hmac.compare_digest(self._key, key)
+        return self.observers.find(key) is not None or own
+
     def forget(self) -> None:
         """Unlock, for the next client; a key that was set in advance stays."""
         self.observers.clear()

@@ -82,7 +82,7 @@ class Metrics:
         """Count a request. Its route is that of the declaration: names in a path would make a series each."""
         endpoint = scope.get("endpoint")
         owner = getattr(endpoint.func, "__self__", None) if isinstance(endpoint, partial) else None
-        route = owner.path if isinstance(owner, Endpoint) else "other"
+        route = owner.path if isinstance(owner, Endpoint) else scope.get("route", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).observe(seconds)
 

@@ -9,14 +9,10 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from shelld_py import errors
-from shelld_py.errors import InvalidRequest
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.keylock import Observer
-from shelld_py.http.requests import Query, duration_field
+from shelld_py.http.requests import Query, lifetime_field
 from shelld_py.models import Duration, NewObserver, ObserverReference, ObserverStatus, Request, utc_timestamp
-
-_SHORTEST: Final = 0.1
-_LONGEST: Final = 365 * 86400.0
 
 
 class ObserverRequest(Request, frozen=True, kw_only=True):
@@ -27,9 +23,7 @@ class ObserverRequest(Request, frozen=True, kw_only=True):
 
 
 async def _add(call: Call[None, ObserverRequest]) -> NewObserver:
-    seconds = duration_field("expires", call.body.expires)
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise InvalidRequest("expires must be between 100ms and a year (8760h).")
+    seconds = lifetime_field("expires", call.body.expires)
     observer, key = call.services.observers.add(seconds, call.body.description)
     return NewObserver(observer_id=observer.observer_id, key=key, expires_at=utc_timestamp(observer.expires_at))
 

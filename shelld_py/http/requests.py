@@ -33,6 +33,9 @@ from shelld_py.shells.keys import check_keys
 from shelld_py.units import parse_duration
 from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 
+_SHORTEST_LIFETIME: Final = 0.1
+_LONGEST_LIFETIME: Final = 365 * 86400.0
+
 T = TypeVar("T")
 P = ParamSpec("P")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -397,6 +400,14 @@ def duration_field(name: str, value: object) -> float:
         return parse_duration(value)
     except ValueError as error:
         raise InvalidRequest(f"{name} {error}.") from None
+
+
+def lifetime_field(name: str, value: object) -> float:
+    """Return the seconds for which something that admits to the daemon is good. Raises `InvalidRequest`."""
+    seconds = duration_field(name, value)
+    if not _SHORTEST_LIFETIME <= seconds <= _LONGEST_LIFETIME:
+        raise InvalidRequest(f"{name} must be between 100ms and a year (8760h).")
+    return seconds
 
 
 def number(name: str, value: str) -> int:

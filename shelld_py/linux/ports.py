@@ -10,13 +10,19 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shelld_py.linux import processes
 
 _LISTENING = re.compile(rb"^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) [0-9A-F]+:0000 0A(?: +\S+){5} +(\d+)", re.MULTILINE)
+
+_BOUND_FOR: Final = {
+    "127.0.0.1": (("127.0.0.1", "::ffff:127.0.0.1"), ("0.0.0.0", "::ffff:0.0.0.0", "::")),  # noqa: S104
+    "::1": (("::1",), ("::",)),
+}
+"""To which addresses a socket is bound that gets the connections to one: the kernel prefers the first ones."""
 
 
 class ListeningPort(NamedTuple):
@@ -43,7 +49,30 @@ def listening_ports(pid: int, ports: Collection[int] | None = None) -> list[List
     return found
 
 
-def _listening_sockets(pid: int, ports: Collection[int] | None) -> dict[str, tuple[int, str]]:
+def loopback_sockets(port: int, roots: Iterable[int]) -> dict[str, frozenset[str]]:
+    """Return the loopback addresses where a connection to `port` reaches a process of the trees below `roots` alone.
+
+    In this process's own network namespace, the only one that it connects in. With each address stand the sockets that
+    get its connections, one or (SO_REUSEPORT) several. Call it in a thread.
+    """
+    listening = [(name, ipaddress.ip_address(found[1])) for name, found in _listening_sockets("self", {port}).items()]
+    reached = {}
+    for address, groups in _BOUND_FOR.items():
+        for group in groups:
+            bound = {ipaddress.ip_address(each) for each in group}
+            if sockets := frozenset(name for name, at in listening if at in bound):
+                reached[address] = sockets
+                break
+    strange = {name for sockets in reached.values() for name in sockets}
+    for root in roots if strange else ():
+        for stat in processes.tree(root):
+            strange.difference_update(_open_files(stat.pid))
+            if not strange:
+                return reached
+    return {address: sockets for address, sockets in reached.items() if not sockets & strange}
+
+
+def _listening_sockets(pid: int | str, ports: Collection[int] | None) -> dict[str, tuple[int, str]]:
     """Return port and address of each socket that listens, by the name that it has in /proc/PID/fd."""
     sockets = {}
     for name in ("tcp", "tcp6"):

@@ -64,7 +64,8 @@ def test_every_error_code_is_in_the_answers(description: dict[str, Any]) -> None
     assert set(description["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == codes
     told = {code for item in _operations(description) for code in _codes(description, item)}
     over_sockets = {"request_cancelled", "request_not_found", "too_many_requests", "watch_only"}
-    assert codes - told == {"conflict", *over_sockets}, "the general class alone is never sent"
+    passed_on = {"port_not_open", "bad_gateway", "port_timeout", "link_not_found"}
+    assert codes - told == {"conflict", *over_sockets, *passed_on}, "the general class alone is never sent"
 
 
 def test_every_operation_has_a_name_and_is_told_in_words(description: dict[str, Any]) -> None:
@@ -126,6 +127,7 @@ def test_every_answer_is_as_declared(daemon: RunningDaemon, description: dict[st
         checker.check(answer)
     elsewhere = {("POST", "/startup"), ("POST", "/shutdown"), ("GET", "/console"), ("GET", "/console/{asset}")}
     elsewhere |= {("GET", "/terminal"), ("GET", "/sessions/{session_id}/terminal")}  # WebSockets: test_terminal.py
+    elsewhere |= {("POST", "/ports/{port}/link")}  # behind a setting: test_proxy.py
     assert {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS} - checker.seen == elsewhere, (
         "every endpoint has a success in this file"
     )
@@ -189,6 +191,7 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "POST", "/observers", {"json": {"expires": "1s"}}, 201
     yield "GET", "/observers", {}, 200
     yield "GET", "/ports", {}, 200
+    yield "POST", "/ports/80/link", {}, 404
     yield "DELETE", f"/observers/{observer.json()['observer_id']}", {}, 200
     yield "DELETE", "/observers/unknown", {}, 404
     # A run from its beginning to its end.
