@@ -1,10 +1,31 @@
 // Builds the page into ../shelld_py/console, each file beside a compressed one; with --tests, the unit tests into .test.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { resolve } from "node:path";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
 const TARGET = new URL("../shelld_py/console/", import.meta.url);
 const MOST = 250_000; // bytes of the whole page, compressed
+
+/** Lets xterm.js set styles in ways that a content security policy allows: src/sheet.ts says which. */
+const styledXterm = {
+  name: "styled-xterm",
+  setup(build) {
+    build.onLoad({ filter: /xterm[/\\]lib[/\\]xterm\.mjs$/ }, async ({ path }) => {
+      let patched = `import { sheetElement } from ${JSON.stringify(resolve("src/sheet.ts"))};\n${await readFile(path, "utf8")}`;
+      for (const [found, instead, times] of [
+        [/(?:\w+\.)+createElement\("style"\)/g, "sheetElement()", 3],
+        [/(\w+)\.setAttribute\("style",/g, 'Reflect.set($1.style,"cssText",', 1],
+      ]) {
+        if (patched.match(found)?.length !== times) {
+          throw new Error(`This xterm.js sets styles in other ways than ${found}: see src/sheet.ts.`);
+        }
+        patched = patched.replace(found, instead);
+      }
+      return { contents: patched, loader: "js" };
+    });
+  },
+};
 
 if (process.argv.includes("--tests")) {
   const tests = (await readdir("test")).map((name) => `test/${name}`);
@@ -27,7 +48,7 @@ if (process.argv.includes("--tests")) {
     jsx: "automatic",
     jsxImportSource: "preact",
     legalComments: "none",
-    loader: { ".svg": "text" },
+    plugins: [styledXterm],
   });
   const files = new Map(built.outputFiles.map((file) => [file.path.split("/").at(-1), Buffer.from(file.contents)]));
   for (const name of await readdir("static")) {

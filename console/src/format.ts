@@ -66,7 +66,7 @@ export function toneOf(run: Run): Tone {
 /** A sign that does not need colour to be understood. */
 export function sign(run: Run): string {
   if (run.status === "running") {
-    return run.awaiting_input ? "⏸" : "●";
+    return run.awaiting_input ? "❚❚" : "●";
   }
   if (toneOf(run) === "good") {
     return "✓";

@@ -4,7 +4,7 @@ import { clock, megabytes, shortPath, title, toneOfState } from "./format.ts";
 import { store, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
 import { flipTheme } from "./theme.ts";
-import type { Run } from "./types.ts";
+import type { Run, Screen } from "./types.ts";
 
 const HIGH = 85;
 
@@ -97,14 +97,14 @@ function Doing({ run }: { run: Run | null }) {
   return <span class="doing">{run ? title(run) : ""}</span>;
 }
 
-/** What a command waits for: the line that it has written last. */
+/** What a command waits for: the line in which its cursor stands. */
 function Waits({ run }: { run: Run }) {
   const [prompt, setPrompt] = useState("");
   useEffect(() => {
     let current = true;
-    const path = `/runs/${encodeURIComponent(run.run_id)}?max_output=2000`;
-    store.api?.json<Run>("GET", path).then(
-      (told) => current && setPrompt((told.stdout ?? "").trimEnd().split("\n").at(-1)?.slice(-160) ?? ""),
+    const path = `/runs/${encodeURIComponent(run.run_id)}/screen`;
+    store.api?.json<Screen>("GET", path).then(
+      (screen) => current && setPrompt((screen.lines[screen.cursor.row] ?? "").trim().slice(0, 160)),
       () => undefined, // the connection tells for itself that it is lost
     );
     return () => {
@@ -152,7 +152,7 @@ function Graph({ label, told, values, shown, most }: GraphProps) {
 
 /** The title and the icon of the tab say how it is when the page is not seen. */
 function useTab(icon: string, run: Run | null) {
-  const doing = run ? `${run.awaiting_input ? "⏸" : "●"} ${title(run).slice(0, 60)} – ` : "";
+  const doing = run ? `${run.awaiting_input ? "❚❚" : "●"} ${title(run).slice(0, 60)} – ` : "";
   useEffect(() => {
     document.title = `${doing}${TEXT.name}`;
     const link = document.getElementById("icon") as HTMLLinkElement;

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { verb } from "./api.ts";
 import { CommandLine } from "./command.tsx";
-import { duration, ending, firstLine } from "./format.ts";
+import { duration, ending, firstLine, size } from "./format.ts";
 import { store, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
 import { onTheme } from "./theme.ts";
@@ -12,26 +12,27 @@ import { TerminalView } from "./xterm.ts";
 const REPLAY = 262_144;
 const FIRST_RETRY = 500;
 const LONGEST_RETRY = 5000;
+const REMEASURE = 3000; // ms: a shell that runs one quick command after the other is not asked each time
 
 type Message =
   | ({ type: "run" } & Run)
   | { type: "state"; state: string }
-  | { type: "resize"; rows: number; cols: number }
+  | { type: "gap"; stream: string; dropped: number }
   | { type: "error"; code: string; detail: string };
 
-interface Connected {
+interface Link {
   view: TerminalView;
-  send: (message: object | Uint8Array) => boolean;
+  /** Takes the keyboard, or gives it back. */
+  take: (wanted: boolean) => void;
+  close: () => void;
 }
 
 export function Live({ session }: { session: string }) {
   const { model, observer, phase } = useStore();
   const host = useRef<HTMLDivElement>(null);
-  const connected = useRef<Connected | null>(null);
+  const connected = useRef<Link | null>(null);
   const [there, setThere] = useState(true);
   const [typing, setTyping] = useState(false);
-  const typingNow = useRef(false);
-  typingNow.current = typing;
   const shell = model.shells.get(session);
   const run = model.current(session);
   const state = shell?.state ?? "available";
@@ -40,25 +41,16 @@ export function Live({ session }: { session: string }) {
     if (phase !== "open") {
       return;
     }
-    const link = connect(host.current as HTMLDivElement, session, setThere, () => typingNow.current);
+    const link = connect(host.current as HTMLDivElement, session, setThere, setTyping);
     connected.current = link;
     return () => {
       connected.current = null;
+      setTyping(false);
       link.close();
     };
   }, [session, phase]);
 
-  const takeOver = (wanted: boolean) => {
-    const link = connected.current;
-    setTyping(wanted);
-    if (link) {
-      link.view.terminal.options.disableStdin = !wanted;
-      link.view.terminal.options.cursorBlink = wanted;
-      if (wanted) {
-        link.view.terminal.focus();
-      }
-    }
-  };
+  const takeOver = (wanted: boolean) => connected.current?.take(wanted);
   useEffect(() => {
     const onKey = (event: CustomEvent<string>) => {
       if (event.detail === "take" && !observer) {
@@ -72,11 +64,11 @@ export function Live({ session }: { session: string }) {
   });
 
   const fit = async () => {
-    const size = connected.current?.view.fullSize();
-    if (size) {
+    const wanted = connected.current?.view.fullSize();
+    if (wanted) {
       await store.attempt(async (api) => {
-        await api.ask("POST", verb(session, "resize"), { json: size });
-        connected.current?.view.resize(size.rows, size.cols);
+        await api.ask("POST", verb(session, "resize"), { json: wanted });
+        connected.current?.view.resize(wanted.rows, wanted.cols);
       });
     }
   };
@@ -101,7 +93,7 @@ export function Live({ session }: { session: string }) {
               type="button"
               disabled={observer}
               title={why}
-              onClick={() => connected.current?.send({ type: "signal", signal: "INT" })}
+              onClick={() => store.attempt((api) => api.ask("POST", `${verb(session, "kill")}?signal=INT`))}
             >
               {TEXT.interrupt}
             </button>
@@ -153,38 +145,43 @@ export function Live({ session }: { session: string }) {
   );
 }
 
-interface Link extends Connected {
-  close: () => void;
-}
-
-/** Keeps a terminal connected until it is closed; `told` hears whether it is. */
-function connect(host: HTMLElement, session: string, told: (there: boolean) => void, typing: () => boolean): Link {
+/**
+ * Keeps a terminal connected until it is closed; `told` hears whether it is, `taken` whether a person has the keyboard.
+ *
+ * What is shown comes from a connection that only watches. To type there is a second one, for as long as a person has the
+ * keyboard: while it is there the terminal has an echo, which an agent must not find in its output for nothing.
+ */
+function connect(
+  host: HTMLElement,
+  session: string,
+  told: (there: boolean) => void,
+  taken: (typing: boolean) => void,
+): Link {
   const view = new TerminalView(host);
+  const { terminal } = view;
   const encoder = new TextEncoder();
   let socket: WebSocket | null = null;
+  let keyboard: WebSocket | null = null;
   let shown: string | null = null;
+  let measured = 0;
   let closed = false;
   let retry = FIRST_RETRY;
   let timer = 0;
-
-  const send = (message: object | Uint8Array) => {
-    if (socket?.readyState !== WebSocket.OPEN) {
-      return false;
-    }
-    socket.send(message instanceof Uint8Array ? (message as Uint8Array<ArrayBuffer>) : JSON.stringify(message));
-    return true;
-  };
-  view.terminal.onData((data) => typing() && send(encoder.encode(data)));
-  view.terminal.onBinary((data) => typing() && send(Uint8Array.from(data, (each) => each.charCodeAt(0))));
-  const stopColours = onTheme(() => view.recolour());
 
   const onRun = (run: Run) => {
     if (run.status === "running") {
       if (shown !== run.run_id) {
         shown = run.run_id;
         void view.write(heading(run));
+        if (performance.now() - measured > REMEASURE) {
+          measured = performance.now();
+          void measure(view, session);
+        }
       }
-    } else if (shown === run.run_id) {
+    } else {
+      if (shown !== run.run_id) {
+        void view.write(heading(run)); // it was so quick that its begin was not told
+      }
       shown = null;
       void view.write(footing(run));
     }
@@ -197,24 +194,23 @@ function connect(host: HTMLElement, session: string, told: (there: boolean) => v
     const message = JSON.parse(event.data) as Message;
     if (message.type === "run") {
       onRun(message);
-    } else if (message.type === "resize") {
-      view.resize(message.rows, message.cols);
-    } else if (message.type === "error") {
-      store.say(TEXT.failed(message.detail));
+    } else if (message.type === "gap") {
+      void view.write(`\r\n\x1b[2m${TEXT.droppedBytes(size(message.dropped))}\x1b[0m\r\n`);
     }
   };
   const open = async () => {
-    const api = store.api;
-    if (closed || !api) {
+    if (closed || !store.api) {
       return;
     }
-    view.terminal.reset();
+    view.clear();
     shown = null;
-    await before(view, session);
-    if (closed) {
+    measured = performance.now();
+    await measure(view, session);
+    await lastRun(view, session);
+    if (closed || !store.api) {
       return;
     }
-    socket = api.terminal(session, `replay=${REPLAY}${store.observer ? "&watch=true" : ""}`);
+    socket = store.api.terminal(session, `replay=${REPLAY}&watch=true`);
     socket.onopen = () => {
       retry = FIRST_RETRY;
       told(true);
@@ -228,37 +224,87 @@ function connect(host: HTMLElement, session: string, told: (there: boolean) => v
       }
     };
   };
+  const type = (data: Uint8Array<ArrayBuffer>) => {
+    if (keyboard?.readyState === WebSocket.OPEN) {
+      keyboard.send(data);
+    }
+  };
+  const giveBack = () => {
+    const was = keyboard;
+    keyboard = null;
+    was?.close();
+    terminal.options.disableStdin = true;
+    terminal.options.cursorBlink = false;
+    if (!closed) {
+      taken(false);
+    }
+  };
+  const take = (wanted: boolean) => {
+    if (!wanted || !store.api) {
+      giveBack();
+      return;
+    }
+    if (keyboard) {
+      return;
+    }
+    const mine = store.api.terminal(session, "replay=0");
+    keyboard = mine;
+    mine.onmessage = (event) => {
+      const message = typeof event.data === "string" ? (JSON.parse(event.data) as Message) : null;
+      if (message?.type === "error") {
+        store.say(TEXT.failed(message.detail));
+      } else if (message?.type === "run" && message.status === "running") {
+        terminal.options.disableStdin = false; // now what is typed has a command to go to
+        terminal.options.cursorBlink = true;
+        terminal.focus();
+        taken(true);
+      } else if (message?.type === "run" || (message?.type === "state" && message.state !== "busy")) {
+        giveBack(); // what was meant for this command is not for the agent's next one
+      }
+    };
+    mine.onclose = () => {
+      if (keyboard === mine) {
+        giveBack();
+      }
+    };
+  };
+  terminal.onData((data) => type(encoder.encode(data)));
+  terminal.onBinary((data) => type(Uint8Array.from(data, (each) => each.charCodeAt(0))));
+  const stopColours = onTheme(() => view.recolour());
   void open();
   return {
     view,
-    send,
+    take,
     close: () => {
       closed = true;
       clearTimeout(timer);
       stopColours();
+      giveBack();
       socket?.close();
       view.dispose();
     },
   };
 }
 
-/** Sets the size of the shell's terminal, and shows how its last command ended where none runs. */
-async function before(view: TerminalView, session: string): Promise<void> {
-  const api = store.api;
-  if (!api) {
-    return;
-  }
+/** Gives the terminal the size that the shell's has. */
+async function measure(view: TerminalView, session: string): Promise<void> {
   try {
-    const screen = await api.json<Screen>("GET", verb(session, "screen"));
-    view.resize(screen.rows, screen.cols);
-    const last = store.model.newest(session);
-    if (!store.model.current(session) && last) {
-      await view.write(heading(last));
-      await writeEnd(view, last);
-      await view.write(footing(last));
+    const screen = await store.api?.json<Screen>("GET", verb(session, "screen"));
+    if (screen) {
+      view.resize(screen.rows, screen.cols);
     }
   } catch {
     // Nothing has been run yet, or the connection is gone, which the socket will tell.
+  }
+}
+
+/** Shows how the last command ended, where none runs. */
+async function lastRun(view: TerminalView, session: string): Promise<void> {
+  const last = store.model.newest(session);
+  if (!store.model.current(session) && last) {
+    await view.write(heading(last));
+    await writeEnd(view, last).catch(() => undefined); // it is kept no more
+    await view.write(footing(last));
   }
 }
 

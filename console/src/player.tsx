@@ -70,7 +70,7 @@ export function Player({ run }: { run: Run }) {
     }
     const wanted = indexAfter(recording, at);
     if (wanted < done.current) {
-      terminal.terminal.reset();
+      terminal.clear();
       terminal.resize(recording.rows, recording.cols);
       done.current = 0;
     }

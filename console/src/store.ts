@@ -13,6 +13,7 @@ const STORED = "shelld-key";
 const PAGE = 500;
 const FIRST_RETRY = 400;
 const LONGEST_RETRY = 5000;
+const NOTICE = 10_000; // ms that something is said for
 
 class Store {
   phase: Phase = "key";
@@ -34,6 +35,7 @@ class Store {
   olderRuns: string | null = null;
   #listeners = new Set<() => void>();
   #frame = 0;
+  #forgetNotice = 0;
   #abort: AbortController | null = null;
 
   /** Tells all that show something, once a frame; in a tab that is not seen frames do not come. */
@@ -200,6 +202,8 @@ class Store {
   say(text: string): void {
     this.notice = text;
     this.changed();
+    clearTimeout(this.#forgetNotice);
+    this.#forgetNotice = window.setTimeout(() => this.set({ notice: "" }), NOTICE);
   }
 
   choose(runId: string | null): void {

@@ -88,6 +88,7 @@ export interface Screen {
   rows: number;
   cols: number;
   lines: string[];
+  cursor: { row: number; col: number; visible: boolean };
   title: string;
   alternate: boolean;
 }

@@ -1,8 +1,4 @@
-// xterm.js, in our colours, and under a policy that forbids inline styles.
-//
-// xterm makes `<style>` elements and sets `style` attributes, which `default-src 'self'` forbids. What scripts do through
-// the CSS object model it allows. So xterm is given a document whose elements do that: a style element hands its text to a
-// constructed style sheet, and a `style` attribute is set as `style.cssText`. No exception in the policy is needed.
+// xterm.js in our colours. How it gets along with a policy that forbids inline styles is in sheet.ts.
 import { FitAddon } from "@xterm/addon-fit";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
@@ -57,42 +53,77 @@ const LIGHT: ITheme = {
   brightWhite: "#3b3f47",
 };
 
+const USUAL_FONT = 13;
+const SMALLEST_FONT = 7;
+const LARGEST_FONT = 14;
+const ALTERNATE = new Set([47, 1047, 1049]);
+const FOCUS = 1004;
+/** What asks the terminal something (DA, DSR, DECRQM, XTVERSION, window operations), by prefix, intermediates and final. */
+const QUESTIONS = ["c", ">c", "=c", "n", "?n", "$p", "?$p", ">q", "t"];
+const COLOURS = [4, 10, 11, 12, 104, 110, 111, 112];
+
+/**
+ * A terminal in a box of the page. Its columns are those of the daemon's terminal, and so are its rows on the alternate
+ * screen, where programs draw; else it has as many rows as the box has room for.
+ */
 export class TerminalView {
   readonly terminal: Terminal;
   readonly #fit = new FitAddon();
   readonly #host: HTMLElement;
   readonly #observer: ResizeObserver;
+  #size: { rows: number; cols: number };
+  #alternate = false;
 
   constructor(host: HTMLElement, rows = 24, cols = 80) {
     this.#host = host;
+    this.#size = { rows, cols };
     this.terminal = new Terminal({
       rows,
       cols,
       convertEol: true, // the terminals of the daemon do not make CR LF of a line feed
       scrollback: SCROLLBACK,
       fontFamily: "ui-monospace, 'SF Mono', 'Cascadia Mono', 'JetBrains Mono', Menlo, 'DejaVu Sans Mono', monospace",
-      fontSize: 13,
+      fontSize: USUAL_FONT,
       lineHeight: 1.2,
       theme: colours(),
       disableStdin: true,
-      cursorBlink: false,
       minimumContrastRatio: 4.5,
-      screenReaderMode: false,
-      // Titles, links and answers to questions of a program: a program gets answers from the daemon's terminal alone.
-      linkHandler: { activate: () => undefined, allowNonHttpProtocols: false },
-      documentOverride: styledDocument,
+      linkHandler: { activate: () => undefined }, // a program's links lead nowhere
     });
     this.terminal.loadAddon(this.#fit);
-    // Some parts of xterm 6.0 take the page's own document in spite of `documentOverride`, all of them now.
-    document.createElement = createElement as typeof document.createElement;
-    try {
-      this.terminal.open(host);
-    } finally {
-      Reflect.deleteProperty(document, "createElement");
+    // Before what a program draws on its new screen: the handlers that are there by default come after these.
+    for (const final of ["h", "l"]) {
+      this.terminal.parser.registerCsiHandler({ prefix: "?", final }, (params) => {
+        if (params.includes(FOCUS)) {
+          return true;
+        }
+        if (params.some((mode) => typeof mode === "number" && ALTERNATE.has(mode))) {
+          this.#alternate = final === "h";
+          this.layOut();
+        }
+        return false;
+      });
     }
-    this.#observer = new ResizeObserver(() => this.fitFont());
+    this.#giveNoAnswers();
+    this.terminal.open(host);
+    this.#observer = new ResizeObserver(() => this.layOut());
     this.#observer.observe(host);
-    this.fitFont();
+    this.layOut();
+  }
+
+  /** What a program asks must not be typed by a page: only a person types here. Nor does a program set our colours. */
+  #giveNoAnswers(): void {
+    const { parser } = this.terminal;
+    for (const question of QUESTIONS) {
+      const [, prefix, intermediates, final] = /^([>=?]?)(\$?)(.)$/.exec(question) ?? [];
+      const name = { prefix: prefix || undefined, intermediates: intermediates || undefined, final: final as string };
+      parser.registerCsiHandler(name, () => true);
+    }
+    parser.registerDcsHandler({ intermediates: "$", final: "q" }, () => true);
+    parser.registerDcsHandler({ intermediates: "+", final: "q" }, () => true);
+    for (const colour of COLOURS) {
+      parser.registerOscHandler(colour, () => true);
+    }
   }
 
   /** Writes what a program wrote; resolves when it is shown. */
@@ -100,33 +131,47 @@ export class TerminalView {
     return new Promise((resolve) => this.terminal.write(data, resolve));
   }
 
-  /** Makes the terminal's columns fill the width, as far as that is readable: its size is the program's matter. */
-  fitFont(): void {
-    const proposed = this.#fit.proposeDimensions();
-    if (!proposed?.cols || !this.#host.clientWidth) {
+  /** Begins anew. */
+  clear(): void {
+    this.terminal.reset();
+    this.#alternate = false;
+    this.layOut();
+  }
+
+  /** Makes the columns fill the width as far as that is readable, and the rows the height. */
+  layOut(): void {
+    const { rows, cols } = this.#size;
+    const room = this.#fit.proposeDimensions();
+    if (!room?.cols || !room.rows || !this.#host.clientWidth) {
       return;
     }
-    const now = this.terminal.options.fontSize ?? 13;
-    const byWidth = (now * proposed.cols) / this.terminal.cols;
-    const byHeight = (now * proposed.rows) / this.terminal.rows;
-    const wanted = Math.max(7, Math.min(15, Math.floor(2 * Math.min(byWidth, Math.max(byHeight, 12))) / 2));
-    if (Math.abs(wanted - now) >= 0.5) {
+    const font = this.terminal.options.fontSize ?? USUAL_FONT;
+    const byHeight = this.#alternate ? Math.max(9, (font * room.rows) / rows) : LARGEST_FONT;
+    const most = Math.min(LARGEST_FONT, byHeight, (font * room.cols) / cols);
+    const wanted = Math.max(SMALLEST_FONT, Math.floor(2 * most) / 2);
+    if (wanted !== font) {
       this.terminal.options.fontSize = wanted;
+    }
+    const fitting = Math.floor((room.rows * font) / wanted);
+    const shown = this.#alternate ? rows : Math.max(4, fitting);
+    if (this.terminal.cols !== cols || this.terminal.rows !== shown) {
+      this.terminal.resize(cols, shown);
     }
   }
 
-  /** Returns the size that fills the window with a font of the usual size. */
+  /** Returns the size that fills the box with a font of the usual size. */
   fullSize(): { rows: number; cols: number } | null {
-    this.terminal.options.fontSize = 13;
-    const proposed = this.#fit.proposeDimensions();
-    return proposed?.cols && proposed.rows
-      ? { rows: Math.min(200, Math.max(4, proposed.rows)), cols: Math.min(400, Math.max(20, proposed.cols)) }
+    this.terminal.options.fontSize = USUAL_FONT;
+    const room = this.#fit.proposeDimensions();
+    return room?.cols && room.rows
+      ? { rows: Math.min(200, Math.max(4, room.rows)), cols: Math.min(400, Math.max(20, room.cols)) }
       : null;
   }
 
+  /** Takes the size that the daemon's terminal has. */
   resize(rows: number, cols: number): void {
-    this.terminal.resize(cols, rows);
-    this.fitFont();
+    this.#size = { rows, cols };
+    this.layOut();
   }
 
   recolour(): void {
@@ -142,38 +187,3 @@ export class TerminalView {
 function colours(): ITheme {
   return theme() === "dark" ? DARK : LIGHT;
 }
-
-function setStyle(this: HTMLElement, name: string, value: string): void {
-  if (name === "style") {
-    this.style.cssText = value;
-  } else {
-    Element.prototype.setAttribute.call(this, name, value);
-  }
-}
-
-function createElement(name: string): HTMLElement {
-  // Even an empty style element is refused: what stands in its place is not shown.
-  const element: HTMLElement = Document.prototype.createElement.call(document, name === "style" ? "template" : name);
-  if (name !== "style") {
-    element.setAttribute = setStyle;
-    return element;
-  }
-  const sheet = new CSSStyleSheet();
-  document.adoptedStyleSheets.push(sheet);
-  Object.defineProperty(element, "textContent", { set: (text: string) => sheet.replaceSync(text) });
-  element.remove = () => {
-    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((each) => each !== sheet);
-    Element.prototype.remove.call(element);
-  };
-  return element;
-}
-
-const styledDocument = new Proxy(document, {
-  get(target, name) {
-    if (name === "createElement") {
-      return createElement;
-    }
-    const value = Reflect.get(target, name, target);
-    return typeof value === "function" ? value.bind(target) : value;
-  },
-});

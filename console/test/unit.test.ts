@@ -74,7 +74,7 @@ test("a run's end is told in words, and by a sign and a tone", () => {
   assert.deepEqual(told({ cause: "signal", signal: 11, exit_code: 139 }), ["SIGSEGV", "☠", "bad"]);
   assert.deepEqual(told({ status: "killed", cause: "oom", exit_code: null }), ["out of memory", "☠", "bad"]);
   assert.deepEqual(told({ status: "running", cause: null, exit_code: null }), ["", "●", "busy"]);
-  assert.deepEqual(told({ status: "running", cause: null, awaiting_input: true }), ["waiting", "⏸", "wait"]);
+  assert.deepEqual(told({ status: "running", cause: null, awaiting_input: true }), ["waiting", "❚❚", "wait"]);
 });
 
 test("a run is called by its description, else by the first line of its command", () => {
