@@ -168,7 +168,6 @@ export const TEXT = {
   keysTitle: "Keys",
   keys: [
     ["j k, ↓ ↑", "next and previous run"],
-    ["Enter", "open the run"],
     ["l, Escape", "back to live"],
     ["/", "search"],
     ["1 … 5", "terminal, screen, output, recording, files changed"],

@@ -25,6 +25,7 @@ _COLOURS: Final = {
     **{f"bright{name}": colour for name, colour in zip(_NAMES, _BRIGHT, strict=True)},
     "bfightmagenta": _BRIGHT[5],  # as pyte writes it
 }
+_BLANKS: Final = re.compile("^ +| {2,}| +$")
 _NOT_IN_XML: Final = re.compile("[\ufffe\uffff]")
 
 
@@ -63,9 +64,16 @@ def _run(cells: list[Char], style: Char, x: int, y: int, *, inverse: bool) -> It
     left, width = round(x * _WIDTH, 1), round(len(cells) * _WIDTH, 1)
     if background != (_FOREGROUND if inverse else _BACKGROUND):
         yield f'<rect x="{left}" y="{y * _HEIGHT}" width="{width}" height="{_HEIGHT}" fill="#{background}"/>'
-    text = "".join(cell.data for cell in cells)
-    if not text.strip() and not style.underscore:
+    if not style.underscore and not style.strikethrough:
+        while cells and cells[-1].data == " ":
+            cells = cells[:-1]
+        while cells and cells[0].data == " ":
+            cells, left = cells[1:], round(left + _WIDTH, 1)
+        width = round(len(cells) * _WIDTH, 1)
+    if not cells:
         return
+    # Browsers leave blanks out, some of them in spite of xml:space: then `textLength` would stretch the rest.
+    text = _BLANKS.sub(lambda blanks: "\xa0" * len(blanks[0]), "".join(cell.data for cell in cells))
     decoration = " ".join(
         name for name, on in (("underline", style.underscore), ("line-through", style.strikethrough)) if on
     )

@@ -46,6 +46,16 @@ def test_forms(daemon: RunningDaemon) -> None:
     assert "TWO" in [node.text for node in ET.fromstring(answer.text)]
 
 
+def test_a_picture_has_no_blanks_that_browsers_leave_out(daemon: RunningDaemon) -> None:
+    """They would stretch what is left of a text to the width of the whole."""
+    daemon.run(r"printf 'a\e[31m b  c \e[0m'")
+    picture = ET.fromstring(daemon.client.get("/screen", headers={"Accept": "image/svg+xml"}).text)
+    drawn = [
+        (node.text, node.get("x"), node.get("textLength")) for node in picture.iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert drawn[:2] == [("a", "0.0", "8.4"), ("b\xa0\xa0c", "16.8", "33.6")]
+
+
 def test_no_run_yet(daemon: RunningDaemon) -> None:
     """A shell that has run nothing has no screen."""
     session = daemon.json("POST", "/sessions")["session_id"]
