@@ -234,7 +234,10 @@ def run_time(pid: int) -> float:
 
 
 def starved_time(pid: int) -> float:
-    """Return the seconds for which `pid` could have run, but had to wait for a CPU; 0 where that is not counted."""
+    """Return the seconds for which `pid` could have run, but had to wait for a CPU; 0 where that is not counted.
+
+    The kernel counts a wait when it is over.
+    """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
         return int(file.read(64).split()[1]) / 1e9
     return 0.0

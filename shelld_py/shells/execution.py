@@ -11,6 +11,7 @@ nothing but the ending. What is looked at in between is in supervision.py, the j
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -45,7 +46,7 @@ PROMOTED_AFTER: Final = 0.01
 _BASH_PATIENCE: Final = 2.0
 """Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
 
-_MOST_ROUNDS: Final = 5
+_MOST_ROUNDS: Final = 10
 """So often at most has a bash that is starved of processor time that patience anew."""
 
 _FIRST_KILL_PAUSE: Final = 0.2
@@ -353,10 +354,14 @@ class Execution:
 
         The time in which bash waited for a processor, on a machine that has too few, is not counted against it.
         """
+        pid = self._bash.pid
         for _ in range(_MOST_ROUNDS):
-            starved = processes.starved_time(self._bash.pid)
+            starved, had_run = processes.starved_time(pid), processes.run_time(pid)
             await _within(_BASH_PATIENCE, self._kill_started())
-            if not self.run.running or processes.starved_time(self._bash.pid) - starved < _BASH_PATIENCE / 2:
+            bash = processes.process_stat(pid)
+            waits_still = bash is not None and bash.state == "R" and processes.run_time(pid) == had_run < math.inf
+            starved = processes.starved_time(pid) - starved
+            if not self.run.running or not (waits_still or starved > _BASH_PATIENCE / 2):
                 return
 
     async def _kill_started(self) -> None:
