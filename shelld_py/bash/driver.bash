@@ -160,8 +160,10 @@ __shelld=$?; fi
 \builtin printf '@tag@\0Y\0%s\0' "$__shelld" 248>|@reports@ >&248
 
 ### again: the same process executes bash anew
-# The environment travels in the dump alone, so that no variable is too large for execve(2).
+# The environment travels in the dump alone, so that no variable is too large for execve(2). `exec` terminates the jobs
+# that are stopped (end_job_control in bash's jobs.c), but not those that are no jobs any more.
 \builtin trap - INT
+\builtin disown -a 2>|/dev/null
 { [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|@terminal@; }
 \builtin exec -c -a "$0" @shell@ --noprofile --noediting --rcfile @script@ -i <@boot@
 
