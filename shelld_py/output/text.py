@@ -68,7 +68,8 @@ _COLOUR_SAMPLE: Final = 2048
 _COLOURS_AT_ONCE: Final = 8
 """Different colours that are removed by `bytes.replace`. More passes than that would cost more than the pattern."""
 _REMOVED: Final = b"\x1b\x1b"
-_STRING_OVER_LINES = re.compile(rb"\x1b[PX^_][^\x1b\x18\x1a\n]*\n[^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a]|\x1b?\Z)")
+# Strings that follow one another are found at once: what is between their line feeds is within them.
+_STRINGS_OVER_LINES = re.compile(rb"(?:\x1b[PX^_][^\x1b\x18\x1a\n]*\n[^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a]|\x1b?\Z))++")
 _UNFINISHED_ESCAPE = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|\][^\x07\x1b\x18\x1a\n]*\x1b?)\Z")
 _DRAWING = re.compile(r"(\r|\x08+|\x1b\[[0-9]*[CDGK])")
 _BLANK_LINES: Final = ("\r\x1b[K", "\r\x1b[0K", "\r\x1b[2K", "\x1b[2K\r")
@@ -237,7 +238,7 @@ def _complete_part(data: bytes | bytearray, start: int) -> int:
     end = data.rfind(b"\n", start) + 1
     if not end or data.find(b"\x1b", start) < 0:
         return end
-    for begin, stop in reversed([match.span() for match in _STRING_OVER_LINES.finditer(data, start)]):
+    for begin, stop in reversed([match.span() for match in _STRINGS_OVER_LINES.finditer(data, start)]):
         if begin < end <= stop:
             end = data.rfind(b"\n", start, begin) + 1
     return end
