@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Unpack
 
 import httpx
 
@@ -29,6 +29,9 @@ from shelld_py.client.verbs import (
     ToolsVerbs,
 )
 from shelld_py.models import OutputPart, Stream
+
+if TYPE_CHECKING:
+    from shelld_py.websocket import WebSocket
 
 _END: Final = object()
 _WHOLE: Final = b"\n\n"
@@ -381,6 +384,7 @@ class AsyncClient(DaemonVerbs, AwaitingPart):
         sender = _Sender(connection, http)
         super().__init__(sender, "")
         self.url = connection.url
+        self._connection = connection
         self._http = http.http
         self.sessions = AsyncSessions(sender, "/sessions")
         self.runs = AsyncRuns(sender, "/runs")
@@ -397,3 +401,12 @@ class AsyncClient(DaemonVerbs, AwaitingPart):
     async def close(self) -> None:
         """Close the connections; runs and sessions stay."""
         await self._http.aclose()
+
+    async def terminal(self, session_id: str = "main", *, replay: int = 65536, watch: bool = False) -> "WebSocket":
+        """Open the terminal of a shell, to be closed by `await terminal.close()`; see docs/api.md for its messages.
+
+        Raises `TransportError` where it cannot be opened, and what refuses it.
+        """
+        from shelld_py.client.terminal import open_terminal
+
+        return await open_terminal(self._connection, session_id, replay=replay, watch=watch)

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -152,11 +153,15 @@ class _Run:
         if self._form is OutputFormat.RAW and sys.stdin.isatty():
             from shelld_py.client.attach import Attachment
 
-            attachment = Attachment(client, self._run_id, self._events(shell, terminal=True))
-            ended = await attachment.perform(attachment.type_when_asked())
+            attachment = Attachment(client, options.session or "main", self._run_id, known=False)
+            works = (attachment.begin(partial(self._start, shell)), attachment.show(), attachment.type_when_asked())
+            ended = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._left()):
+                    ended = await attachment.perform(*works)
             return ended or await client.runs.get(self._run_id, max_output=1)
         hinted = False
-        async with contextlib.aclosing(self._events(shell, terminal=False)) as events:
+        async with contextlib.aclosing(self._events(shell)) as events:
             async for event in events:
                 self._printer.show(event)
                 if isinstance(event, Result):
@@ -167,11 +172,22 @@ class _Run:
                         complain(f"the command waits for input. To answer it, in another terminal: {_attach(run)}")
         return run
 
-    async def _events(self, shell: AsyncClient | AsyncSession, *, terminal: bool) -> AsyncGenerator[Event, None]:
-        """Run it; yield its events until it has ended or the wait is over, each time that one ends with a result.
+    def _left(self) -> float | None:
+        return None if self._deadline is None else self._deadline - time.monotonic()
 
-        On a terminal what is typed shows, and somebody is there who will answer.
-        """
+    async def _start(self, shell: AsyncClient | AsyncSession) -> RunResult:
+        options = self._options
+        return await shell.run(
+            command_line(options.words),
+            run_id=self._run_id,
+            timeout=0,
+            deadline=options.deadline,
+            streams="separate" if options.separate else "merged",
+            max_output=1,
+        )
+
+    async def _events(self, shell: AsyncClient | AsyncSession) -> AsyncGenerator[Event, None]:
+        """Run it; yield its events until it has ended or the wait is over, each time that one ends with a result."""
         options = self._options
         events = shell.stream(
             command_line(options.words),
@@ -180,8 +196,7 @@ class _Run:
             deadline=options.deadline,
             streams="separate" if options.separate else "merged",
             format=self._form,
-            on_input="wait" if terminal else "return",
-            echo=terminal or None,
+            on_input="return",
         )
         cursors = {Stream.STDOUT: 0, Stream.STDERR: 0}
         while True:
@@ -192,7 +207,7 @@ class _Run:
                     else:
                         cursors[event.stream] = event.cursor
                     yield event
-            left = None if self._deadline is None else self._deadline - time.monotonic()
+            left = self._left()
             if run.status is not RunStatus.RUNNING or (left is not None and left <= 0):
                 return
             events = self._client.runs.follow(
@@ -201,7 +216,6 @@ class _Run:
                 stderr_cursor=cursors[Stream.STDERR],
                 format=self._form,
                 timeout=left,
-                echo=terminal,
             )
 
     def _interrupt(self) -> None:

@@ -62,7 +62,7 @@ class Connection:
         """
         self.url = (url or os.environ.get("SHELLD_URL") or DEFAULT_URL).rstrip("/")
         self._key = key if key is not None else os.environ.get("SHELLD_KEY")
-        self._timeout = timeout
+        self.timeout = timeout
         self.encrypted = self.url.startswith("https:")
         """Where it is not, no certificates are loaded: that would take longer than everything else."""
         self.retries = retries
@@ -75,21 +75,23 @@ class Connection:
         if self._key is not None and not KEY_PATTERN.fullmatch(self._key):
             raise ValueError("A key is 1 to 256 visible ASCII characters.")
 
+    def headers(self) -> dict[str, str]:
+        """Return the headers that say who asks."""
+        return {} if self._key is None else {"X-Shell-Key": self._key}
+
     def arguments(self, call: Call[T], accept: str = JSON_TYPE) -> dict[str, Any]:
         """Return `call` as httpx takes it."""
-        headers: dict[str, str] = {"Accept": accept, **call.headers}
-        if self._key is not None:
-            headers["X-Shell-Key"] = self._key
+        headers: dict[str, str] = {"Accept": accept, **call.headers, **self.headers()}
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
-        read = None if call.wait is None else call.wait + self._timeout
+        read = None if call.wait is None else call.wait + self.timeout
         return {
             "method": call.method,
             "url": self.url + call.path,
             "params": list(call.params),
             "headers": headers,
             "content": call.content,
-            "timeout": httpx.Timeout(self._timeout, read=read),
+            "timeout": httpx.Timeout(self.timeout, read=read),
         }
 
 

@@ -15,9 +15,9 @@ def complain(message: str) -> None:
     print(f"shelld-py: {message}", file=sys.stderr, flush=True)
 
 
-def write(descriptor: int, text: str) -> None:
+def write(descriptor: int, text: str | bytes) -> None:
     """Write all of `text`, at once. Raises `BrokenPipeError` where nobody reads any more."""
-    data = text.encode("utf-8", "replace")
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     while data:
         data = data[os.write(descriptor, data) :]
 

@@ -42,7 +42,7 @@ async def replay(client: AsyncClient, run_id: str, *, speed: float, longest_paus
             due += (pause if longest_pause is None else min(pause, longest_pause)) / speed
             await asyncio.sleep(due - loop.time())
             if kind == "o":
-                screen.shown(data)
+                screen.shown(data.encode("utf-8", "replace"))
                 write(1, data)
             elif kind == "m":
                 complain(data)

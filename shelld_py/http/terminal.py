@@ -115,17 +115,18 @@ async def _terminal(call: Call[TerminalQuery, None]) -> Response:
 class _Shown:
     """How much a client has been shown of a run."""
 
-    def __init__(self, run: LiveRun) -> None:
+    def __init__(self, run: LiveRun, begin: RunResult) -> None:
         self.run = run
+        self.begin = begin
+        """The run as the client is told of it first."""
         self.cursors = dict.fromkeys(Stream, 0)
         self.begun = self.ended = False
         """Whether the client was told of its begin, and of its end."""
 
-    def skip(self, replay: int) -> int:
-        """Begin so many bytes before the end of each stream; return how many there are in all."""
+    def skip(self, replay: int) -> None:
+        """Begin so many bytes before the end of each stream."""
         for stream, log in self.run.logs.items():
             self.cursors[stream] = max(0, log.size - replay)
-        return self.behind
 
     @property
     def behind(self) -> int:
@@ -157,6 +158,7 @@ class _Attached:
         computer, shell = self._computer, self._shell
         computer.on_run_started.append(self._run_started)
         computer.on_state.append(self._state_changed)
+        self._typed_into = shell.run
         loop = asyncio.get_running_loop()
         with contextlib.nullcontext() if self._query.watch else shell.attached():
             tasks = {loop.create_task(self._show()), loop.create_task(self._take())}
@@ -178,9 +180,12 @@ class _Attached:
 
     def _run_started(self, run: LiveRun) -> None:
         if run.session_id == self._shell.session_id:
-            self._shown.append(_Shown(run))
-            run.on_change.add(self._changed.set)
-            self._changed.set()
+            self._add(_Shown(run, run.beginning()))
+
+    def _add(self, shown: _Shown) -> None:
+        self._shown.append(shown)
+        shown.run.on_change.add(self._changed.set)
+        self._changed.set()
 
     def _state_changed(self, session_id: str, _state: ShellState, _previous: ShellState) -> None:
         if session_id == self._shell.session_id:
@@ -189,8 +194,10 @@ class _Attached:
     async def _show(self) -> Closed:
         """Send what happens and what is written, until the shell ends. Raises `Closed`."""
         if current := self._shell.run:
-            self._run_started(current)
-            self._replayed = self._shown[0].skip(self._query.replay)
+            shown = _Shown(current, current.result())
+            shown.skip(self._query.replay)
+            self._replayed = shown.behind
+            self._add(shown)
         while True:
             self._changed.clear()
             if self._state is not self._shell.state:
@@ -210,10 +217,7 @@ class _Attached:
         if not shown.begun:
             shown.begun = True
             self._typed_into = run
-            running = run.running
-            result = run.beginning() if running and run.light else run.result()
-            shown.ended = not running
-            await self._tell_run(result)
+            await self._tell_run(shown.begin)
             return True
         if not run.light and await self._show_output(shown):
             return True

@@ -363,7 +363,7 @@ def test_the_terminal_gets_its_modes_back(request: pytest.FixtureRequest, start_
 )
 def test_line_ends_for_a_raw_terminal(pieces: list[str], shown: str) -> None:
     screen = Screen()
-    assert "".join(screen.shown(piece) for piece in pieces) == shown
+    assert b"".join(screen.shown(piece.encode()) for piece in pieces) == shown.encode()
 
 
 # --- status and kill --------------------------------------------------------------------------------------
