@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from pyte.modes import DECSCNM
@@ -64,16 +64,6 @@ def _run(cells: list[Char], style: Char, x: int, y: int, *, inverse: bool) -> It
     left, width = round(x * _WIDTH, 1), round(len(cells) * _WIDTH, 1)
     if background != (_FOREGROUND if inverse else _BACKGROUND):
         yield f'<rect x="{left}" y="{y * _HEIGHT}" width="{width}" height="{_HEIGHT}" fill="#{background}"/>'
-    if not style.underscore and not style.strikethrough:
-        while cells and cells[-1].data == " ":
-            cells = cells[:-1]
-        while cells and cells[0].data == " ":
-            cells, left = cells[1:], round(left + _WIDTH, 1)
-        width = round(len(cells) * _WIDTH, 1)
-    if not cells:
-        return
-    # Browsers leave blanks out, some of them in spite of xml:space: then `textLength` would stretch the rest.
-    text = _BLANKS.sub(lambda blanks: "\xa0" * len(blanks[0]), "".join(cell.data for cell in cells))
     decoration = " ".join(
         name for name, on in (("underline", style.underscore), ("line-through", style.strikethrough)) if on
     )
@@ -83,10 +73,32 @@ def _run(cells: list[Char], style: Char, x: int, y: int, *, inverse: bool) -> It
         "text-decoration": decoration,
     }
     attributes = "".join(f' {name}="{value}"' for name, value in named.items() if value)
-    yield (
-        f'<text x="{left}" y="{y * _HEIGHT + _BASELINE}" textLength="{width}" lengthAdjust="spacingAndGlyphs" '
-        f'fill="#{foreground}"{attributes}>{escape(_NOT_IN_XML.sub(_REPLACEMENT, text))}</text>'
-    )
+    for piece in _pieces(cells):
+        start, end = piece
+        if not style.underscore and not style.strikethrough:
+            while start < end and cells[start].data == " ":
+                start += 1
+            while start < end and cells[end - 1].data == " ":
+                end -= 1
+        # Browsers leave blanks out, some of them in spite of xml:space: then `textLength` would stretch the rest.
+        text = _BLANKS.sub(lambda blanks: "\xa0" * len(blanks[0]), "".join(cell.data for cell in cells[start:end]))
+        if text:
+            left, width = round((x + start) * _WIDTH, 1), round((end - start) * _WIDTH, 1)
+            yield (
+                f'<text x="{left}" y="{y * _HEIGHT + _BASELINE}" textLength="{width}" lengthAdjust="spacingAndGlyphs" '
+                f'fill="#{foreground}"{attributes}>{escape(_NOT_IN_XML.sub(_REPLACEMENT, text))}</text>'
+            )
+
+
+def _pieces(cells: list[Char]) -> Iterator[tuple[int, int]]:
+    """Yield what is drawn as one: a wide character alone, whose font is another one, and what lies between those."""
+    start = 0
+    for number, (cell, following) in enumerate(pairwise(cells)):
+        if cell.data and not following.data:
+            yield start, number
+            yield number, number + 2
+            start = number + 2
+    yield start, len(cells)
 
 
 def _colour(name: str, default: str) -> str:

@@ -142,3 +142,13 @@ def test_picture() -> None:
     assert "#0000ff" in drawn
     assert "#010203" in drawn
     assert drawn.count("<rect") == 3
+
+
+def test_a_picture_has_each_character_in_its_columns() -> None:
+    """Blanks count, also where a browser would make one of several; a wide character is as wide as its two columns."""
+    drawn = picture(_screen("a   b \u6f22x\r\n\u6f22\u6f22"))
+    texts = [(node.text, node.attrib) for node in ET.fromstring(drawn) if node.text]
+    placed = [(text, round(float(at["x"]) / 8.4), round(float(at["textLength"]) / 8.4)) for text, at in texts]
+    assert placed == [
+        ("a\xa0\xa0\xa0b", 0, 5), ("\u6f22", 6, 2), ("x", 8, 1), ("\u6f22", 0, 2), ("\u6f22", 2, 2),
+    ]  # fmt: skip
