@@ -440,9 +440,14 @@ def ports(base: str) -> Call[list[models.OpenPort]]:
     return Call(method="GET", path=f"{base}/ports", parse=decoded(list[models.OpenPort]))
 
 
-def link_port(base: str, port: int, *, expires: Duration | None = None) -> Call[models.PortLink]:
-    """Make a link that opens a port in a browser, good for an hour unless `expires` says otherwise."""
-    fields = {"expires": expires}
+def link_port(
+    base: str, port: int, *, expires: Duration | None = None, strip_prefix: bool | None = None
+) -> Call[models.PortLink]:
+    """Make a link that opens a port in a browser, good for an hour unless `expires` says otherwise.
+
+    `strip_prefix` false is for a program whose paths begin with `/ports/PORT/` themselves.
+    """
+    fields = {"expires": expires, "strip_prefix": strip_prefix}
     return _post(f"{base}/ports/{port}/link", decoded(models.PortLink), json_content(fields), wait=0.0)
 
 

@@ -27,7 +27,7 @@ def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, ob
 
     A refused key has its fingerprint there, too.
     """
-    key = presented_key(scope)
+    key = b"" if scope.get("visitor") else presented_key(scope)  # what else it sends is the port's
     client = scope.get("client")
     run = scope.get("run")
     result = run.result() if run and not run.light else None

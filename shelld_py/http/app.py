@@ -278,7 +278,7 @@ class Application:
             if self.metrics:
                 self.metrics.request_ended(scope, status, time.perf_counter() - started)
             if self._audit and is_action(scope):
-                owner = admitted is not None or isinstance(error, BodyTooLarge)
+                owner = admitted is not None or error is None or isinstance(error, BodyTooLarge)
                 note = self._audit.note if owner else self._audit.note_refused
                 note(**action(scope, status, error), request_id=request_id.decode())
 

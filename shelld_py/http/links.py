@@ -40,6 +40,8 @@ class Visitor:
     """Who may reach one port: with the link until that is used, with the cookie from then on. Unix times."""
 
     port: int
+    strip_prefix: bool
+    """Whether paths go on without what is ours of them."""
     link: bytes | None
     """The hash of the link's secret, None once it has been used."""
     cookie: bytes | None
@@ -57,12 +59,12 @@ class Links:
         """Called with one whose time is over."""
         self._secure = secure
 
-    def add(self, port: int, seconds: float) -> tuple[str, float]:
+    def add(self, port: int, seconds: float, *, strip_prefix: bool) -> tuple[str, float]:
         """Make a link; return its path, and when it ends. Raises `TooManyLinks`."""
         if len(self._visitors) >= _MOST:
             raise TooManyLinks(f"There are {_MOST} of them, used or not. Each ends by itself.")
         secret, ends = secrets.token_urlsafe(32), time.time() + seconds
-        visitor = Visitor(port, _digest(secret.encode()), None, ends)
+        visitor = Visitor(port, strip_prefix, _digest(secret.encode()), None, ends)
         visitor.timer = asyncio.get_running_loop().call_later(seconds, self._end, visitor)
         self._visitors.append(visitor)
         return PATH + secret, ends

@@ -22,6 +22,10 @@ class LinkRequest(Request, frozen=True, kw_only=True):
     """A link that opens a port in a browser: how long the browser is let in."""
 
     expires: Annotated[Duration, Meta(description="How long the link is good for, and what it admits to.")] = "1h"
+    strip_prefix: Annotated[
+        bool,
+        Meta(description="Whether paths go on without `/ports/{port}`. Not for a program that has it for its base."),
+    ] = True
 
 
 async def _ports(call: Call[Query, None]) -> list[OpenPort]:
@@ -53,7 +57,7 @@ async def _link(call: Call[None, LinkRequest]) -> PortLink:
     port = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST_PORT)) else 0
     if not 0 < port <= _LARGEST_PORT:
         raise InvalidRequest(f"A port is a number from 1 to {_LARGEST_PORT}.")
-    url, ends = call.services.proxied.link(port, seconds, call.request.scope)
+    url, ends = call.services.proxied.link(port, seconds, call.request.scope, strip_prefix=call.body.strip_prefix)
     return PortLink(url=url, expires_at=utc_timestamp(ends))
 
 

@@ -65,20 +65,23 @@ class ProxiedPorts:
     def visitor(self, scope: Scope) -> Visitor | None:
         """Return who makes a request with the cookie of a link; there are such at the address for browsers alone."""
         target = scope.get("target")
-        return self.links.visitor(scope, target.port) if target and scope["for_browsers"] else None
+        if target is None or not scope["for_browsers"]:
+            return None
+        visitor = scope["visitor"] = self.links.visitor(scope, target.port)
+        return visitor
 
     def refuse(self) -> None:
         """Raise what a request to a port without key and cookie gets."""
         raise KeyRequired("The X-Shell-Key header is required, or a link: POST /ports/PORT/link makes one.")
 
-    def link(self, port: int, seconds: float, scope: Scope) -> tuple[str, float]:
+    def link(self, port: int, seconds: float, scope: Scope, *, strip_prefix: bool) -> tuple[str, float]:
         """Make a link; return its URL, for who calls the daemon as this request does, and when it ends.
 
         Raises `InvalidRequest`, `TooManyLinks`.
         """
         if port in self._own_ports:
             raise InvalidRequest(f"The port {port} is the daemon's own.")
-        path, ends = self.links.add(port, seconds)
+        path, ends = self.links.add(port, seconds, strip_prefix=strip_prefix)
         host = (header(scope, b"host") or b"127.0.0.1").decode("latin-1").strip().lower()
         return f"{self._settings.proxy_url or f'http://{without_port(host)}:{self._port}'}{path}", ends
 
@@ -107,6 +110,9 @@ class ProxiedPorts:
 
         if target.port in self._own_ports:
             raise PortNotOpen(f"The port {target.port} is the daemon's own.")
+        visitor: Visitor | None = scope.get("visitor")
+        if visitor and not visitor.strip_prefix:
+            target = target._replace(stripped=False)
         connected = await connect(target, self._roots)
         # Whatever is shown at the daemon's own address must not run there: pages of the daemon have that origin.
         added = [] if scope["for_browsers"] else [(b"content-security-policy", b"sandbox")]

@@ -37,11 +37,19 @@ class Target(NamedTuple):
 
     port: int
     path: bytes
+    """Below the prefix."""
+    stripped: bool = True
+    """Whether the port sees it so, or as the browser does."""
 
     @property
     def prefix(self) -> bytes:
         """Below which path the browser sees the port."""
         return b"/ports/%d" % self.port
+
+    @property
+    def seen(self) -> bytes:
+        """The path as the port sees it."""
+        return self.path if self.stripped else self.prefix + self.path
 
 
 def request_fields(
@@ -82,7 +90,7 @@ def request_fields(
         found.append((b"host", b"127.0.0.1:%d" % target.port))
     forwarded[b"x-forwarded-for"] += (b", " if forwarded[b"x-forwarded-for"] else b"") + client
     forwarded[b"x-forwarded-proto"] = forwarded[b"x-forwarded-proto"] or b"http"
-    forwarded[b"x-forwarded-prefix"] += target.prefix
+    forwarded[b"x-forwarded-prefix"] += target.prefix if target.stripped else b""
     found += [field for field in forwarded.items() if field[1]]
     if chunked:
         found.append((b"transfer-encoding", b"chunked"))

@@ -115,7 +115,7 @@ class Exchange:
         client = (scope.get("client") or ("unknown",))[0].encode()
         fields = request_fields(scope["headers"], target, client, is_key, upgrade=self._upgrade)
         try:
-            request = h11.Request(method=scope["method"], target=target.path, headers=fields)
+            request = h11.Request(method=scope["method"], target=target.seen, headers=fields)
             head = self._http.send(request) or b""
         except h11.LocalProtocolError as error:
             raise InvalidRequest(f"The request cannot be passed on: {error}.") from None

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import re
 import shlex
 import socket
 import sys
@@ -22,14 +23,17 @@ from shelld_py import AsyncClient, Client
 from shelld_py.linux.processes import process_stat
 from tests.daemons import KEY, Answer, RunningDaemon, ask, running_daemon, wait_for
 
+_METRICS = re.compile(r"metrics on (\S+)")
 SERVED = Path(__file__).with_name("served.py")
 
 
 @pytest.fixture(scope="module")
 def proxying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """A daemon that passes requests on."""
+    directory = tmp_path_factory.mktemp("proxy")
     options = {"server__proxy": "true", "server__proxy_port": "0", "server__proxy_timeout": "1s"}
-    with running_daemon(tmp_path_factory.mktemp("proxy"), **options) as daemon:
+    options |= {"logging__audit": str(directory / "audit"), "metrics__enabled": "true", "metrics__port": "0"}
+    with running_daemon(directory, **options) as daemon:
         daemon.fresh()
         yield daemon
 
@@ -398,11 +402,13 @@ def test_an_offer_of_another_protocol_is_left_out(proxying: RunningDaemon, port:
 def test_ports_of_other_processes_are_never_reached(proxying: RunningDaemon, tmp_path: Path) -> None:
     """Not this process's, not the daemon's own ones, not one that nobody has."""
     link = proxying.json("POST", "/ports/1/link", json={})["url"]
+    metrics = _METRICS.search(proxying.log.read_text())
+    assert metrics
     with (
         socket.create_server(("127.0.0.1", 0)) as other,
         socket.create_server(("::1", 0), family=socket.AF_INET6) as six,
     ):
-        own = (urlsplit(proxying.url).port, urlsplit(link).port)
+        own = [urlsplit(url).port for url in (proxying.url, link, metrics[1])]
         for foreign in (other.getsockname()[1], six.getsockname()[1], *own, 1, 65535, 65536, 99999):
             refused = passed(proxying, foreign, "/")
             assert (refused.status, code(refused)) == (502, "port_not_open"), foreign
@@ -534,6 +540,35 @@ def test_a_link_lets_a_browser_in_once(proxying: RunningDaemon, port: int) -> No
     assert "set-cookie" not in again.headers
     assert seen(browser.get("/x"))[0] == b"GET /x HTTP/1.1"
     assert urlsplit(browser.url).path.rpartition("/")[2] not in proxying.log.read_text()
+
+
+def test_a_program_with_a_base_sees_whole_paths(proxying: RunningDaemon, port: int) -> None:
+    """Where the link says so, and for that browser alone."""
+    browser = Browser(proxying, port, strip_prefix=False)
+    browser.open()
+    first, fields, _ = seen(browser.get("/x?y"))
+    assert first == f"GET /ports/{port}/x?y HTTP/1.1".encode()
+    assert "x-forwarded-prefix" not in fields
+    assert seen(passed(proxying, port, "/x"))[0] == b"GET /x HTTP/1.1"
+
+
+def test_what_visitors_do_is_noted_and_counted(proxying: RunningDaemon, port: int) -> None:
+    """Without secrets: neither that of a link, nor the program's own."""
+    browser = Browser(proxying, port)
+    browser.open()
+    headers = {"Cookie": browser.cookie, "Authorization": "Bearer of-the-program"}
+    assert ask(browser.site, "POST", f"/ports/{port}/noted", headers=headers).status == 200
+    audit = proxying.data.parent / "audit"
+    (line,) = wait_for(lambda: [line for line in audit.read_text().splitlines() if "/noted" in line])
+    noted = json.loads(line)
+    assert (noted["action"], noted["status"], "key" in noted) == (f"POST /ports/{port}/noted", 200, False)
+    links = [json.loads(line) for line in audit.read_text().splitlines() if "/links/" in line]
+    assert links[-1]["action"] == "GET /links/SECRET"
+    for secret in (browser.cookie.partition("=")[2], urlsplit(browser.url).path.rpartition("/")[2], "of-the-program"):
+        assert secret not in audit.read_text() + proxying.log.read_text()
+    metrics = _METRICS.search(proxying.log.read_text())
+    assert metrics
+    assert 'route="/ports/{port}/{path}",status="200"' in httpx.get(f"{metrics[1]}").text
 
 
 def test_the_client_makes_links(proxying: RunningDaemon, port: int) -> None:
