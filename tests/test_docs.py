@@ -228,6 +228,19 @@ def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], docu
         assert daemon.process.wait(60) == 0
 
 
+def test_the_recording_of_the_walk_shows_it() -> None:
+    """All of its commands, in order, with their answers: scripts/record-walk makes it anew."""
+    content = (ROOT / "docs/walk.cast").read_bytes()
+    header, *events = map(json.loads, content.splitlines())
+    assert (header["version"], header["title"]) == (2, "shelld-py: a walk with curl")
+    assert len(content) < 20_000
+    shown = "".join(data for _, kind, data in events if kind == "o").replace("\r", "")
+    blocks = re.findall(r"```console\n(.*?)\n```", _read("README.md"), re.DOTALL)
+    commands = [command for block in blocks for command, _ in _steps(block)]
+    assert re.findall(r"^\x1b\[1;32m\$\x1b\[0m (.*)$", shown, re.MULTILINE) == commands
+    assert "\nHTTP/1.1 200 OK\n" in shown
+
+
 def test_the_life_of_a_job_is_what_happens(start_daemon: Callable[..., RunningDaemon], tmp_path: Path) -> None:
     """The walk of docs/runs.md, with a crash of the daemon before the next day, and a port that is free here."""
     text = _read("docs/runs.md").replace("8123", str(_free_port()))
