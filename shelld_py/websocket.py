@@ -68,9 +68,16 @@ class WebSocket:
     """One side of a WebSocket. One reads at a time; any number may send."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: bool, max_message: int
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        client: bool,
+        max_message: int,
+        patience: float = _SILENCE,
     ) -> None:
-        """`client` masks what it sends, as clients must; `max_message` is in bytes."""
+        """`client` masks what it sends, as clients must; `max_message` is in bytes, `patience` with silence seconds."""
+        self._patience = patience
         self._reader = reader
         self._writer = writer
         self._client = client
@@ -205,11 +212,11 @@ class WebSocket:
         found = bytearray()
         while len(found) < count:
             try:
-                async with asyncio.timeout(_SILENCE):
+                async with asyncio.timeout(self._patience):
                     data = await self._reader.read(min(count - len(found), _PIECE))
             except TimeoutError:
                 self._write(_PING, b"")
-                async with asyncio.timeout(_SILENCE):
+                async with asyncio.timeout(self._patience):
                     data = await self._reader.read(min(count - len(found), _PIECE))
             if not data:
                 raise asyncio.IncompleteReadError(bytes(found), count)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,7 +57,7 @@ class WebSocket:
         self.socket.connect((address.hostname, address.port))
         self.connection = WSConnection(ConnectionType.CLIENT)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
-        self.shown = b""
+        self.shown = bytearray()
         self.told: list[dict[str, Any]] = []
         self.closed: tuple[int, str] | None = None
         self.pongs = 0
@@ -143,6 +144,17 @@ class WebSocket:
                 self.pongs += 1
             case CloseConnection():
                 self.closed = (event.code, event.reason or "")
+
+
+def frame(first: int, payload: bytes, *, masked: bool = True, length: int | None = None) -> bytes:
+    """Return a frame as it stands on the wire, whatever it breaks; `length` is what it says in place of the truth."""
+    size = len(payload) if length is None else length
+    bit = 0x80 if masked else 0
+    head = struct.pack("!BB", first, bit | size) if size < 126 else struct.pack("!BBQ", first, bit | 127, size)
+    mask = b"\x01\x02\x03\x04" if masked else b""
+    return (
+        head + mask + bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload)) if masked else head + payload
+    )
 
 
 @contextlib.contextmanager

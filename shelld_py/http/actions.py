@@ -1,5 +1,6 @@
 """What a request was, as the audit log tells it: who asked, for what, and what came of it."""
 
+from http import HTTPStatus
 from typing import Final
 
 from starlette.types import Scope
@@ -7,6 +8,7 @@ from starlette.types import Scope
 from shelld_py.audit import key_fingerprint, told
 from shelld_py.errors import ShelldError
 from shelld_py.http.keylock import presented_key
+from shelld_py.shells.run import Run
 
 _LONGEST_PATH: Final = 4096
 """Characters of a path that are kept: what a path of a file has at most."""
@@ -42,6 +44,12 @@ def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, ob
         "run_status": result.status if result else None,
         "exit_code": result.exit_code if result else None,
     }
+
+
+def message(scope: Scope, kind: str, request: object, run: Run | None) -> dict[str, object]:
+    """Return the members of the line about a message in a WebSocket: what `request` asked for, and of which run."""
+    told_of_request = action(scope, HTTPStatus.SWITCHING_PROTOCOLS, None)
+    return {**told_of_request, "action": f"{kind} {scope['path']}", **told(request), "run_id": run and run.run_id}
 
 
 def _arguments(scope: Scope) -> list[object]:

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from shelld_py import errors, large_json
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ObserverKey, ShelldError, UpgradeRequired, WatchOnly
 from shelld_py.events import as_json, shortened
+from shelld_py.http.actions import message as audited
 from shelld_py.http.endpoint import Call, Endpoint, Success, Tag
 from shelld_py.http.keylock import subprotocols
 from shelld_py.http.requests import LARGEST, Query, as_model, header, parsed, signal_number
@@ -150,6 +151,9 @@ class _Attached:
         self._replayed = 0
         self._typed_into: LiveRun | None = None
         """The run that the client means when it types: what is typed for one must not reach the next."""
+        self._noted: LiveRun | None = None
+        """The run of which the audit log says that it was typed into."""
+        self._scope = call.request.scope
         self._websocket: WebSocket
 
     async def serve(self, websocket: WebSocket) -> Closed:
@@ -204,7 +208,8 @@ class _Attached:
                 self._state = self._shell.state
                 await self._tell("state", {"state": self._state})
             if not await self._show_run():
-                if self._shell.state is ShellState.AVAILABLE and self._shell is not self._computer.main:
+                over = self._shell.state is ShellState.AVAILABLE and self._shell is not self._computer.main
+                if over and all(each.ended for each in self._shown):
                     return Closed(CloseCode.NORMAL, "The session has ended.")
                 await self._changed.wait()
 
@@ -299,16 +304,27 @@ class _Attached:
                 case ResizeRequest():
                     self._shell.resize(request.rows, request.cols)
                 case SignalMessage():
-                    await self._shell.kill(signal_number(request.signal))
+                    number = signal_number(request.signal)
+                    self._note("signal", request, self._shell.run)
+                    await self._shell.kill(number)
                 case RunMessage():
                     await self._run(request.command)
+                    self._note("run", request, self._typed_into)
         finally:
             self._services.idle.end()
+
+    def _note(self, kind: str, request: object, run: LiveRun | None) -> None:
+        """Have the audit log tell what somebody does; that somebody types into a run, once."""
+        if audit := self._computer.audit:
+            audit.note(**audited(self._scope, kind, request, run))
 
     async def _type(self, text: bytes) -> None:
         run = self._typed_into
         if run is None or not run.running:
             raise NoRunningCommand("No command is running: what is typed now would reach nobody.")
+        if run is not self._noted:
+            self._noted = run
+            self._note("type", None, run)
         await self._shell.write_stdin(text, eof=False, offset=None, run=run, person=True)
         while run.running and self._shell.unread_input > _MOST_UNREAD:  # noqa: ASYNC110 (the kernel tells nobody)
             await asyncio.sleep(_UNREAD_PAUSE)
