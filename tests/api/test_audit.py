@@ -11,6 +11,7 @@ import pytest
 from shelld_py.audit import Audit, key_fingerprint
 from shelld_py.config import LoggingSettings
 from tests.daemons import KEY, RunningDaemon, running_daemon, wait_for
+from tests.websockets import websocket
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +163,24 @@ def test_a_file_that_cannot_be_had_is_a_fault_of_the_configuration(tmp_path: Pat
     audit = Audit(LoggingSettings(audit=str(tmp_path / "none" / "audit")), logging.getLogger(__name__))
     with pytest.raises(FileNotFoundError):
         audit.open()
+
+
+def test_what_somebody_does_at_a_terminal(audited: RunningDaemon) -> None:
+    """What is run and signalled, and that a run is typed into: once, and not what is typed."""
+    before = len(audit_file(audited).read_text())
+    with websocket(audited.url) as terminal:
+        terminal.tell("run", command="read -r line; sleep 100")
+        for text in (b"ty", b"ped-secret\r"):
+            terminal.type(text)
+        terminal.until(lambda: b"ped-secret" in terminal.shown)
+        terminal.tell("signal", signal="TERM")
+        run_id = terminal.until_told("run", status="killed")["run_id"]
+    lines = wait_for(lambda: len(found := audit_file(audited).read_text()[before:].splitlines()) > 2 and found)
+    told = [(line["action"], line["key"], line.get("command"), line["run_id"]) for line in map(json.loads, lines)]
+    key = key_fingerprint(KEY.encode())
+    assert told == [
+        ("run /terminal", key, "read -r line; sleep 100", run_id),
+        ("type /terminal", key, None, run_id),
+        ("signal /terminal", key, None, run_id),
+    ]
+    assert "ped-secret" not in audit_file(audited).read_text()

@@ -310,6 +310,19 @@ def test_attach_in_a_terminal(daemon: RunningDaemon) -> None:
     assert daemon.finished(run_id)["signal"] == 2
 
 
+def test_attach_comes_back_where_the_connection_was_lost(daemon: RunningDaemon) -> None:
+    """Nothing is shown twice, nothing is left out, and what is typed then arrives."""
+    daemon.start('for i in {101..120}; do echo line $i; sleep 0.02; done; read -r line; echo "<$line>"')
+    with proxy(daemon.url, None, 1150, 1250, 1300) as broken:
+        process = PtyProcess.spawn([*PROGRAM, "attach"], env=_environ(broken.url), dimensions=(24, 80))
+        seen = _read_until(process, "line 120\r\n")
+        process.write(b"typed\r")
+        seen += _read_until(process, "<typed>\r\n")
+        assert broken.connections > 2
+        _end(process, 0)
+    assert re.findall(r"line (\d+)\r\n", seen) == [str(number) for number in range(101, 121)]
+
+
 def test_the_detach_key_leaves_the_run_and_mends_the_terminal(daemon: RunningDaemon) -> None:
     daemon.start("printf '\\e[?1049hfull'; cat")
     process = _terminal(daemon, "attach")
