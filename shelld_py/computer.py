@@ -100,6 +100,7 @@ class Computer:
             base_directory=base,
             allowed_directories=settings.files.allowed_directories or (base,),
             backup_directory=settings.files.backup_directory or str(self._backups),
+            user=surroundings.user,
         )
         self._cleaning: asyncio.Task[None] | None = None
         self._context = ShellContext(

@@ -79,7 +79,7 @@ def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
     if user:
         _check_out_of_reach(user, configuration.settings)
     try:
-        logger = set_up_logging(configuration.settings.logging)
+        logger = set_up_logging(configuration.settings.logging, private=user is not None)
     except OSError as error:
         raise ConfigError(f"logging.file: {configuration.settings.logging.file}: {error.strerror}") from None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -384,11 +384,15 @@ def _shell_user(settings: Settings) -> User | None:
         raise ConfigError(f"shell.user: {name} is root, from whom nothing is kept apart: name another user")
     if missing := missing_capabilities():
         raise ConfigError(f"shell.user: to run shells as {name} the daemon also needs {', '.join(missing)}")
+    try:
+        user.can_read("/")
+    except OSError as error:
+        raise ConfigError(f"shell.user: the kernel refuses to use files as {name}: {error}") from None
     return user
 
 
 def _check_out_of_reach(user: User, settings: Settings) -> None:
-    """Raise `ConfigError` where shells could put something else in the place of what the daemon writes as root."""
+    """Raise `ConfigError` where shells could read what the daemon keeps, or put something else in its place."""
     for name, path in (
         ("server.data_directory", settings.server.data_directory),
         ("server.key_file", settings.server.key_file),
@@ -400,6 +404,8 @@ def _check_out_of_reach(user: User, settings: Settings) -> None:
             raise ConfigError(
                 f"{name}: {settings.shell.user} (shell.user) can write to {where}: it must be out of reach"
             )
+        if path and name != "server.data_directory" and user.can_read(path):  # that one is made private by its claim
+            raise ConfigError(f"{name}: {settings.shell.user} (shell.user) can read {path}: chmod go= {path}")
 
 
 def _opened_audit(settings: Settings, logger: logging.Logger) -> Audit | None:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 from logging.handlers import RotatingFileHandler
-from typing import TextIO
+from typing import Any, TextIO
 
 from shelld_py.config import LogFormat, LoggingSettings
 from shelld_py.models import utc_timestamp
@@ -74,11 +75,24 @@ class _BatchHandler(logging.StreamHandler[TextIO]):
             self.release()
 
 
-def set_up_logging(settings: LoggingSettings) -> logging.Logger:
-    """Return the logger of the daemon. Raises `OSError` when the file cannot be opened."""
+class _PrivateFile(RotatingFileHandler):
+    """A file that its owner alone can read."""
+
+    def _open(self) -> Any:
+        return open(
+            self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors,
+            opener=lambda path, flags: os.open(path, flags, 0o600),
+        )  # fmt: skip
+
+
+def set_up_logging(settings: LoggingSettings, *, private: bool = False) -> logging.Logger:
+    """Return the logger of the daemon; with `private` its file is nobody else's to read.
+
+    Raises `OSError` when the file cannot be opened.
+    """
     handler: logging.Handler
     if settings.file:
-        handler = RotatingFileHandler(
+        handler = (_PrivateFile if private else RotatingFileHandler)(
             settings.file,
             maxBytes=settings.max_size,
             backupCount=settings.backup_count,

@@ -22,6 +22,7 @@ from typing import TypeVar, cast
 
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
+from shelld_py.linux.users import User
 
 T = TypeVar("T")
 
@@ -32,9 +33,9 @@ _MOST_THREADS = 40
 class Threads:
     """The threads in which files are worked on. They end when this is no more."""
 
-    def __init__(self) -> None:
-        """Start none yet."""
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, "files")
+    def __init__(self, user: User | None = None) -> None:
+        """Start none yet. With `user` they use files as they would; where that cannot be, no work is done."""
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, "files", user.use_files if user else None)
 
     async def run(self, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
         """Return what `work` returns, or raise what it raises.
@@ -84,15 +85,15 @@ class KeyedLocks:
                 del self._locks[key], self._users[key]
 
 
-async def call_in_process(work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises; all three must be picklable.
+async def call_in_process(work: Callable[[], T], user: User | None = None) -> T:
+    """Return what `work` returns, or raise what it raises; all three must be picklable. With `user` it is done as them.
 
     Raises `subprocess.CalledProcessError` where a signal has ended the process: its status is the negative number.
     It starts in some 100 ms, and is killed when the caller is cancelled, or dies.
     """
     process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
     try:
-        answer, _ = await process.communicate(pickle.dumps((os.getpid(), work)))
+        answer, _ = await process.communicate(pickle.dumps((os.getpid(), user, work)))
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -109,7 +110,10 @@ async def call_in_process(work: Callable[[], T]) -> T:
 def serve() -> None:
     """Do the call that is on standard input, and write its outcome to standard output: the process's side."""
     die_with_parent()
-    caller, work = pickle.load(sys.stdin.buffer)
+    caller, user, work = pickle.load(sys.stdin.buffer)
+    if user:  # not before: what is imported may be where they cannot read it
+        user.become()
+        die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
     if os.getppid() != caller:  # it died while we started, before it could take us with it
         return
     outcome: tuple[object, Exception | None]

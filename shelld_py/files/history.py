@@ -19,6 +19,7 @@ from shelld_py.errors import ConfigError
 from shelld_py.files.models import Operation
 from shelld_py.files.open_file import OpenFile
 from shelld_py.files.storage import NO_ROOM, Attributes, FileIdentity, Fingerprint, clone, copy_content, no_writers
+from shelld_py.linux.users import own_files
 from shelld_py.units import format_size
 
 _BACKUP_NAME = re.compile(r"[0-9a-f]{32}\.backup")
@@ -70,8 +71,12 @@ class Step:
 class History:
     """The steps of all files, by real path, the oldest first."""
 
-    def __init__(self, directory: str, *, ttl: float, max_events: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, directory: str, *, ttl: float, max_events: int, clock: Callable[[], float], links: bool = True
+    ) -> None:
         """Keep backups in `directory`, which is made if need be.
+
+        Without `links` no backup is the file itself: it would belong to the user whose it was, not to us.
 
         Steps are kept for `ttl` seconds of `clock` (0: for ever), at most `max_events` of each file (0: none).
 
@@ -81,6 +86,7 @@ class History:
         self._ttl = ttl
         self._max_events = max_events
         self._clock = clock
+        self._links = links
         self._steps: dict[str, list[Step]] = {}
         self._guard = threading.Lock()
         _make_private(directory)
@@ -96,12 +102,13 @@ class History:
         size = file.status.st_blocks * 512
         no_room = NoBackup(f"there is no room for a copy of {format_size(size)} in files.backup_directory")
         try:
-            disk = os.statvfs(self._directory)
-            if size > disk.f_bavail * disk.f_frsize:
-                return no_room
-            name = f"{secrets.token_hex(16)}.backup"
-            if not self._link(file, name):
-                self._copy(file, name)
+            with own_files():
+                disk = os.statvfs(self._directory)
+                if size > disk.f_bavail * disk.f_frsize:
+                    return no_room
+                name = f"{secrets.token_hex(16)}.backup"
+                if not (self._links and self._link(file, name)):
+                    self._copy(file, name)
         except OSError as error:
             if error.errno in NO_ROOM:
                 return no_room
@@ -140,12 +147,13 @@ class History:
 
     def open(self, backup: Backup) -> int:
         """Return a descriptor to read the content of `backup` from."""
-        return os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with own_files():
+            return os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def discard(self, backup: Backup | LinkBackup | NoBackup | None) -> None:
         """Remove what is kept for a step that will not be, or is no more."""
         if isinstance(backup, Backup):
-            with contextlib.suppress(FileNotFoundError):
+            with own_files(), contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(backup.name))
 
     @contextlib.contextmanager
@@ -236,7 +244,7 @@ class History:
         """Forget everything and empty the directory, of leftovers of other processes too."""
         with self._guard:
             self._steps.clear()
-            with contextlib.suppress(FileNotFoundError):
+            with own_files(), contextlib.suppress(FileNotFoundError):
                 for name in os.listdir(self._directory):
                     if _BACKUP_NAME.fullmatch(name):
                         os.unlink(self._path(name))
@@ -244,7 +252,10 @@ class History:
     def _append(self, path: str, step: Step) -> None:
         """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
         if isinstance(step.before, Backup):
-            os.chmod(self._path(step.before.name), 0o600)  # what was linked has the mode that it had, set-id bits too
+            with own_files():
+                os.chmod(
+                    self._path(step.before.name), 0o600
+                )  # what was linked has the mode that it had, set-id bits too
         self._expire(path)
         steps = self._steps.setdefault(path, [])
         steps.append(step)

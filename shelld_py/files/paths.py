@@ -38,7 +38,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from shelld_py.errors import FileNotFound, InvalidRequest, NotADirectory, NotAFile, PathNotAllowed
-from shelld_py.linux.syscalls import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, has_openat2, openat2
+from shelld_py.linux.syscalls import (
+    RESOLVE_BENEATH,
+    RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS,
+    has_openat2,
+    is_on_proc,
+    openat2,
+)
+from shelld_py.linux.users import uses_files_as
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAXIMUM_LINKS = 40
@@ -65,7 +73,7 @@ def open_by_walk(directory: int, names: Sequence[str]) -> int:
         finally:
             os.close(current)
         current = following
-    return current
+    return _checked(current)
 
 
 def open_by_openat2(directory: int, names: Sequence[str]) -> int:
@@ -74,7 +82,15 @@ def open_by_openat2(directory: int, names: Sequence[str]) -> int:
     Returns a descriptor with `O_PATH`. Raises `OSError`; for a symbolic link it is `ELOOP`.
     """
     resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS
-    return openat2(directory, "/".join(names) or ".", _DIRECTORY, resolve)
+    return _checked(openat2(directory, "/".join(names) or ".", _DIRECTORY, resolve))
+
+
+def _checked(descriptor: int) -> int:
+    """Return an open directory; one of /proc is refused to a thread that uses files as another user (see users.py)."""
+    if uses_files_as() and is_on_proc(descriptor):
+        os.close(descriptor)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return descriptor
 
 
 def best_directory_opener() -> DirectoryOpener:

@@ -365,17 +365,21 @@ def _candidates(scope: SearchScope, request: SearchRequest, tree: Tree, files: S
 def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] | None:
     """Return the files that `command` lists, None when it fails or is not installed.
 
-    It starts in `directory` by way of /proc, for that path cannot be swapped. It does not outlive this process, for a
-    fifo in the place of a file would let it wait for ever.
+    It starts in `directory` itself, for a path can be swapped. It does not outlive this process, for a fifo in the
+    place of a file would let it wait for ever.
     """
+
+    def in_child() -> None:
+        die_with_parent()
+        os.fchdir(directory)
+
     try:
         done = subprocess.run(
             command,
-            cwd=f"/proc/{os.getpid()}/fd/{directory}",
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            preexec_fn=die_with_parent,
+            preexec_fn=in_child,
         )
     except (OSError, ValueError):  # not installed, too many names; NUL in the pattern
         return None

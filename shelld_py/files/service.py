@@ -19,7 +19,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
-from shelld_py.errors import FileTooLarge, SearchTooSlow
+from shelld_py.errors import FileOperationFailed, FileTooLarge, SearchTooSlow
 from shelld_py.files.blocking import KeyedLocks, Threads, call_in_process
 from shelld_py.files.changes import Changes
 from shelld_py.files.globs import Globs
@@ -43,6 +43,7 @@ from shelld_py.files.reading import RawFile, ReadOperations
 from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
+from shelld_py.linux.users import User
 from shelld_py.units import format_size
 
 if TYPE_CHECKING:
@@ -71,12 +72,14 @@ class FileService:
         ripgrep: str | None = "rg",
         search_timeout: float = 30.0,
         directory_opener: DirectoryOpener | None = None,
+        user: User | None = None,
     ) -> None:
         """Take the settings, and the directories that they leave open.
 
         `clock` gives seconds for the age of undo steps. `ripgrep` is the program that speeds up searches, by name
         or path; without it they only take longer. `search_timeout` is in seconds. `directory_opener` opens
-        directories; the default is the best that the kernel has.
+        directories; the default is the best that the kernel has. With `user` all is done as they could do it, but for
+        the backups, which stay the daemon's own.
 
         Raises `ConfigError` when `backup_directory` cannot be a private directory.
         """
@@ -84,9 +87,14 @@ class FileService:
         self._directories = directories = AllowedDirectories(base_directory, allowed_directories, opener)
         policy = ReadPolicy.from_settings(settings)
         self._history = History(
-            backup_directory, ttl=settings.event_ttl, max_events=settings.max_events_per_file, clock=clock
+            backup_directory,
+            ttl=settings.event_ttl,
+            max_events=settings.max_events_per_file,
+            clock=clock,
+            links=user is None,
         )
-        self._threads = Threads()
+        self._user = user
+        self._threads = Threads(user)
         self._rooms = Rooms(
             reading=ReadOperations(directories, policy, self._threads),
             changes=Changes(directories, policy, self._history),
@@ -268,18 +276,21 @@ class FileService:
             try:
                 yield
             except BaseException:
-                self._directories.remove_empty(location.made)
+                if location.made:
+                    await self._threads.run(functools.partial(self._directories.remove_empty, location.made))
                 raise
 
     async def _in_process(self, work: Callable[[], T]) -> T:
         """Do a search in a process of its own, which is killed when it takes too long or is not waited for."""
         try:
             async with self._searches, asyncio.timeout(self._search_timeout):
-                return await call_in_process(work)
+                return await call_in_process(work, self._user)
         except TimeoutError:
             detail = f"The search took longer than {self._search_timeout:g} seconds; try a simpler pattern."
             raise SearchTooSlow(detail) from None
         except subprocess.CalledProcessError as error:
+            if error.returncode == -signal.SIGKILL:  # of `user`, or for want of memory
+                raise FileOperationFailed("The search was killed.") from None
             if error.returncode != -signal.SIGVTALRM:
                 raise
             detail = f"The pattern took more than {_SEARCH_CPU_TIME:g} s of CPU time for one file; try a simpler one."

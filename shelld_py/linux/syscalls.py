@@ -1,5 +1,7 @@
 """System calls of Linux that Python's `os` lacks: openat2(2), renameat2(2), pidfd_getfd(2), uses of prctl(2).
 
+And those about a single thread: its groups, setfsuid(2), its effective capabilities.
+
 Every use of ctypes is here. Raw calls with the errors of `os`: an `OSError` with the kernel's errno. Knows nothing of
 what they are used for, and has no opinion on which paths are good.
 """
@@ -7,7 +9,9 @@ what they are used for, and has no opinion on which paths are good.
 import ctypes
 import errno
 import os
+import platform
 import signal
+from collections.abc import Sequence
 
 RESOLVE_NO_MAGICLINKS = 0x02
 """Refuse links such as /proc/self/fd/3, which lead to objects rather than names (openat2(2))."""
@@ -26,6 +30,13 @@ _RENAME_NOREPLACE = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
+_SYS_SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "loongarch64": 159, "ppc64le": 81, "s390x": 206}
+"""Of those with 32 bits to a group. The function of the C library is about all threads (nptl(7))."""
+_CAPABILITIES_VERSION = 0x20080522
+"""_LINUX_CAPABILITY_VERSION_3: 64 of them, in two halves."""
+_NO_ID = 0xFFFFFFFF
+_PROC = 0x9FA0
+"""PROC_SUPER_MAGIC of statfs(2)."""
 _ANYWHERE = -100
 """AT_FDCWD: the directory argument is not looked at, for the path is absolute."""
 
@@ -34,6 +45,18 @@ class _OpenHow(ctypes.Structure):
     """`struct open_how` of openat2(2)."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    """`struct __user_cap_header_struct` of capset(2)."""
+
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    """`struct __user_cap_data_struct` of capset(2)."""
+
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
 def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
@@ -100,6 +123,48 @@ def copied_descriptor(pidfd: int, number: int) -> int | None:
     """
     copy = int(_LIBC.syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
     return None if copy < 0 else copy
+
+
+def set_thread_groups(groups: Sequence[int]) -> None:
+    """Set the supplementary groups of this thread alone. Raises `OSError`."""
+    number = _SYS_SETGROUPS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"the number of setgroups(2) on {platform.machine()} is not known here")
+    if _LIBC.syscall(number, len(groups), (ctypes.c_uint32 * len(groups))(*groups)) != 0:
+        raise _last_error("setgroups")
+
+
+def set_file_ids(uid: int, gid: int) -> None:
+    """Set whose files this thread may use, and whose those are that it makes: setfsuid(2), setfsgid(2).
+
+    Leaving 0 takes the capabilities that are about files out of the effective ones. Raises `OSError`: these calls tell
+    of no failure, so what they have done is looked at.
+    """
+    wanted = ((_LIBC.setfsgid, gid), (_LIBC.setfsuid, uid))
+    for call, number in wanted:
+        call(ctypes.c_uint32(number))
+    if any(call(ctypes.c_uint32(_NO_ID)) != number for call, number in wanted):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), "setfsuid")
+
+
+def set_thread_capabilities(*, effective: bool) -> None:
+    """Make all permitted capabilities of this thread effective, or none. Raises `OSError`."""
+    header = _CapabilityHeader(_CAPABILITIES_VERSION, 0)
+    halves = (_Capabilities * 2)()
+    if _LIBC.capget(ctypes.byref(header), halves) != 0:
+        raise _last_error("capget")
+    for half in halves:
+        half.effective = half.permitted if effective else 0
+    if _LIBC.capset(ctypes.byref(header), halves) != 0:
+        raise _last_error("capset")
+
+
+def is_on_proc(descriptor: int) -> bool:
+    """Return whether what `descriptor` refers to is on a proc file system. Raises `OSError`."""
+    buffer = (ctypes.c_long * 64)()  # struct statfs begins with the type, and is shorter
+    if _LIBC.fstatfs(descriptor, ctypes.byref(buffer)) != 0:
+        raise _last_error("fstatfs")
+    return bool(buffer[0] == _PROC)
 
 
 def erase_variable(name: str) -> None:

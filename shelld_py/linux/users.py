@@ -1,6 +1,18 @@
 """Users of the system: who is meant by a name or a number, how to become one, and what they can do to a path.
 
 Knows nothing of shells.
+
+How a thread uses files as another user
+    The kernel has credentials for each thread (credentials(7)). A thread of a process of root becomes somebody else for
+    files alone by its file system ids (setfsuid(2)) and its supplementary groups: the kernel asks these and no others
+    where a path is walked, a file opened, made, renamed, linked or removed. Its uids stay 0, so that user can neither
+    signal nor trace it, as they could if it had become them altogether. No capability is effective meanwhile: those
+    that are about files go with the id, the others would still open what others hide (CAP_SYS_PTRACE, /proc).
+
+    One rule remains: a thread may look at all that /proc shows of its own process, whoever it is. So what is on
+    a proc file system is refused to it (`files/paths.py`).
+
+    Descriptors are what passes between the two sides: what is open can be read and written by any thread.
 """
 
 import grp
@@ -8,9 +20,15 @@ import os
 import pwd
 import re
 import stat
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from shelld_py.linux import syscalls
 
 _NEEDED: Final = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19,
@@ -58,6 +76,30 @@ class User:
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
 
+    def use_files(self) -> None:
+        """Have this thread use files as they would, from now on. Raises `OSError`."""
+        syscalls.set_thread_groups(self.groups)
+        syscalls.set_file_ids(self.uid, self.gid)
+        syscalls.set_thread_capabilities(effective=False)
+        _thread.user = self
+
+    def can_read(self, path: str) -> bool:
+        """Return whether they could read the file, or list the directory, at `path`: the kernel is asked.
+
+        Raises `OSError` where it does not let us ask.
+        """
+
+        def look() -> bool:
+            try:
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            except OSError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(1) as pool:  # a thread that ends with it, for it is somebody else
+            pool.submit(self.use_files).result()
+            return pool.submit(look).result()
+
     def reach(self, path: str) -> str | None:
         """Return the path at or above `path` which they could write to, and so put something else in its place.
 
@@ -72,6 +114,33 @@ class User:
                 if status.st_uid == self.uid or (writable and not (mode & stat.S_ISVTX and part != place)):
                     return str(part)
         return None
+
+
+_thread = threading.local()
+
+
+def uses_files_as() -> User | None:
+    """Return whom this thread uses files as; None where that is the user of the process."""
+    return getattr(_thread, "user", None)
+
+
+@contextmanager
+def own_files() -> Iterator[None]:
+    """Have this thread use files as the user of the process for a while, for what is the daemon's own."""
+    user = uses_files_as()
+    if user is None:
+        yield
+        return
+    try:
+        _thread.user = None
+        syscalls.set_thread_capabilities(effective=True)
+        syscalls.set_file_ids(0, 0)
+        yield
+    finally:
+        try:
+            user.use_files()
+        except OSError:  # a thread of which nobody knows what it may: rather no daemon than that
+            os.abort()
 
 
 def missing_capabilities() -> list[str]:
