@@ -61,6 +61,8 @@ _EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
 _SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
 _MAY_SET: Final = re.compile(rf"{_TRAP.pattern}|{_SOURCES.pattern}")
 """One search that finds nothing in most commands: only where it finds something is looked closer."""
+_LONGEST_SEARCHED: Final = 32 * 1024
+"""Characters of a command that are searched, in the event loop: they take 2 ms. Nobody looks closer at a longer one."""
 _FUNCTION: Final = re.compile(r"\(\s*\)|\bfunction\s")
 _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
@@ -111,12 +113,18 @@ def sets_exit_trap(command: str) -> bool:
 
     More commands are taken for such than are. They get a function that costs a little; missing one costs the shell.
     """
-    return _names_exit_trap(command) or bool(_SOURCES.search(command))
+    return len(command) > _LONGEST_SEARCHED or _names_exit_trap(command) or bool(_SOURCES.search(command))
 
 
 def defines_exit_trap(command: str) -> bool:
     """Return whether `command` may define a function that sets an EXIT trap."""
+    if len(command) > _LONGEST_SEARCHED:
+        return "trap" in command  # a search for one text, in C: a hundred times as fast
     return _names_exit_trap(command) and bool(_FUNCTION.search(command))
+
+
+def _may_set_trap(command: str) -> bool:
+    return len(command) > _LONGEST_SEARCHED or bool(_MAY_SET.search(command))
 
 
 def _names_exit_trap(command: str) -> bool:
@@ -231,7 +239,7 @@ class Driver:
         The order matters: `trap` and `set` reset `$?`, so the status comes behind them; but a DEBUG trap
         would see all that comes behind it, so it comes last, and `$?` is 0 then (likewise for RETURN).
         """
-        plain = not (setup or carried.keeps_trap_function or _MAY_SET.search(command))
+        plain = not (setup or carried.keeps_trap_function or _may_set_trap(command))
         if plain and self._line_for[0] is carried:
             return self._line_for[1] + command
         traps = carried.traps
@@ -263,7 +271,7 @@ class Driver:
 
         `children` says whether bash has any now. A job is a child of this command or of an earlier one.
         """
-        plain = not (children or _MAY_SET.search(command))
+        plain = not (children or _may_set_trap(command))
         if plain and (report, before) == self._unchanging:
             return before
         jobs = children or before.children or report.last_job != before.last_job
