@@ -102,6 +102,9 @@ class WebSocketResponse(Response):
         end = Closed(CloseCode.GOING_AWAY, "The request was ended: the daemon, or its key, is going.")
         try:
             end = await self._serve(websocket)
+        except Exception:
+            end = Closed(CloseCode.FAULT, "A fault of the daemon; its log has more.")
+            raise
         finally:
             await websocket.close(end.code, end.reason)
 

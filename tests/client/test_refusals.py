@@ -1,5 +1,6 @@
 """What both clients make of refusals, of answers that are none, and of daemons that do not answer."""
 
+import asyncio
 import socket
 import threading
 from typing import Any
@@ -13,6 +14,7 @@ from shelld_py.client.failures import refusal
 from shelld_py.client.requests import Answer, decode, segment
 from shelld_py.errors import ShelldError
 from shelld_py.models import RunStatus, ShellState, Status
+from shelld_py.websocket import Closed
 from tests.daemons import KEY, RunningDaemon
 
 # --- refusals ----------------------------------------------------------------------------------------------
@@ -177,3 +179,31 @@ class _server:  # noqa: N801
                 connection.sendall(self._answer)
         except OSError:
             pass
+
+
+# --- the terminal in a WebSocket ---------------------------------------------------------------------------
+
+
+def test_the_terminal_is_opened_or_refused(daemon: RunningDaemon) -> None:
+    """As every other request is, in the same exceptions."""
+
+    async def test() -> None:
+        async with AsyncClient(daemon.url, KEY) as client:
+            terminal = await client.terminal(watch=True)
+            assert msgspec.json.decode(await terminal.receive()) == {"type": "state", "state": "ready"}
+            await terminal.close()
+            with pytest.raises(Closed):
+                await terminal.send(b"x")
+            with pytest.raises(errors.SessionNotFound):
+                await client.terminal("nobody")
+        async with AsyncClient(daemon.url, "wrong") as client:
+            with pytest.raises(errors.KeyMismatch):
+                await client.terminal()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        async with AsyncClient(url, KEY) as client:
+            with pytest.raises(TransportError) as failed:
+                await client.terminal()
+            assert not failed.value.maybe_done
+
+    asyncio.run(test())

@@ -7,6 +7,7 @@ import pytest
 
 from tests.daemons import RunningDaemon, wait_for
 from tests.tools.conftest import Bench
+from tests.websockets import websocket
 
 MEMBERS = [
     "output", "exit_code", "signal", "status", "awaiting_input", "error", "working_directory", "duration", "run_id",
@@ -93,6 +94,19 @@ def test_what_ended_unseen_is_told(main: Bench) -> None:
     assert f'shell_read {{"shell_id": "{run_id}", "from_cursor": 0}}' in called.footer
     assert main.call("shell_read", shell_id=run_id, from_cursor=0).result["output"] == "rest\n"
     assert "before" not in main.call("bash", command="true").footer
+
+
+def test_the_model_is_told_that_a_person_has_typed(main: Bench) -> None:
+    """At the terminal in a WebSocket; what it types itself is no person's."""
+    assert "waiting for input" in main.call("bash", command='read -r x; read -r y; echo "<$x$y>"').footer
+    with websocket(main.daemon.url) as terminal:
+        terminal.until_told("run")
+        assert "person" not in main.call("bash_input", text="model\n").footer
+        terminal.type(b"person\r")
+        terminal.until_told("run", status="completed")
+    called = main.call("bash_input", text="")
+    assert called.result["output"].endswith("<modelperson>\n")
+    assert "a person has typed into this command's terminal" in called.footer
 
 
 def test_bash_input_shows_a_run_that_somebody_else_started(main: Bench) -> None:
