@@ -146,6 +146,10 @@ class StdinGap(Conflict, code="stdin_gap"):
     """The offset lies behind what the run has accepted: bytes in between are missing."""
 
 
+class StdinFull(Conflict, code="stdin_full"):
+    """So much input waits for the command to read it that nothing more is taken; `accepted` is what was before."""
+
+
 class UserNotAllowed(ShelldError, status=403, code="user_not_allowed"):
     """Shells run as one user: that of a daemon that is not root, or `shell.user`."""
 

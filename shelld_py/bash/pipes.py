@@ -88,6 +88,11 @@ class Input:
         self._data += data
         self._write()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the pipe has not taken yet."""
+        return len(self._data)
+
     def close_soon(self) -> None:
         """Close it when all has been taken."""
         self.closing = True

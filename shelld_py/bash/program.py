@@ -172,6 +172,11 @@ class Program(Root):
             raise StdinClosed(f"The standard input of the command {why}.")
         self._input.write(data)
 
+    @property
+    def unread_input(self) -> int:
+        """Bytes that were given and that the pipe has not taken yet."""
+        return self._input.waiting if self._input else 0
+
     def end_input(self, *, after_line: bool) -> None:  # noqa: ARG002 (what was typed last matters to terminals alone)
         """Close standard input when all that was given has been taken."""
         if self._input:

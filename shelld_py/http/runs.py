@@ -282,6 +282,7 @@ STDIN_REFUSED: Final = (
     errors.ShellUnrecoverable,
     errors.NoRunningCommand,
     errors.StdinGap,
+    errors.StdinFull,
     errors.StdinClosed,
 )
 

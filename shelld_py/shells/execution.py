@@ -24,7 +24,7 @@ from shelld_py.bash.keeper import Keepers
 from shelld_py.bash.process import Bash, Outcome
 from shelld_py.bash.program import Program
 from shelld_py.config import LimitSettings, ShellSettings
-from shelld_py.errors import StdinGap
+from shelld_py.errors import StdinFull, StdinGap
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter, MemoryLimit
@@ -63,6 +63,9 @@ _NOTICE_SIZE: Final = 256
 """Bytes of the end of an output in which bash's notice of a signal is looked for."""
 
 _SIGNALLED: Final = 128
+
+_MOST_UNREAD: Final = 16 * 1024 * 1024
+"""Bytes of input that may wait in memory, but for what comes when none waits: as large as a request is by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +284,7 @@ class Execution:
     def type(self, text: bytes, *, eof: bool, offset: int | None) -> int:
         """Type `text` into the terminal; return the bytes that the run has accepted in all.
 
-        Raises `StdinGap`, `StdinClosed`.
+        Raises `StdinGap`, `StdinFull`, `StdinClosed`: then nothing is typed.
         """
         run, bash = self.run, self._bash
         run.promote()
@@ -291,6 +294,13 @@ class Execution:
                 raise StdinGap(f"offset is {offset}, but the run has accepted {accepted} bytes.", accepted=accepted)
             text = text[accepted - offset :]
         if text:
+            waiting = bash.unread_input
+            if waiting and waiting + len(text) > _MOST_UNREAD:
+                raise StdinFull(
+                    f"{waiting} bytes of input wait for the command to read them, so these {len(text)} were not taken.",
+                    accepted=accepted,
+                    hint="Send them again, with this offset, when it has read some; /kill ends it.",
+                )
             bash.type(text)
             self._line_typed = text.endswith((b"\n", b"\r"))
         run.stdin_accepted += len(text)

@@ -260,7 +260,7 @@ class Shell:
     @property
     def unread_input(self) -> int:
         """Bytes that were typed and that the terminal has not taken yet."""
-        return self._bash.unread_input if isinstance(self._bash, Bash) else 0
+        return self._bash.unread_input if self._bash else 0
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the size of the terminal, in characters."""

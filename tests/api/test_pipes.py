@@ -52,6 +52,22 @@ def test_each_stream_is_exact(daemon: RunningDaemon) -> None:
         assert answer.content == bytes(range(256)) * (size // 256)
 
 
+@pytest.mark.parametrize("streams", ["pipes", "merged"])
+def test_input_that_nobody_reads_is_bounded(daemon: RunningDaemon, streams: str) -> None:
+    """What would be too much is not taken at all; less is, and the daemon tells how much it has."""
+    stdin_open = {"stdin_open": True} if streams == "pipes" else {}
+    fields = {"command": "sleep 987", "streams": streams, "timeout": 0, **stdin_open}
+    run_id = daemon.json("POST", "/exec", json=fields)["run_id"]
+    piece = b"x" * (10 << 20)
+    path = f"/runs/{run_id}/stdin"
+    assert daemon.json("POST", path, content=piece) == {"accepted": len(piece)}
+    refused = daemon.json("POST", f"{path}?eof=true", content=piece)
+    assert (refused["status"], refused["code"], refused["accepted"]) == (409, "stdin_full", len(piece))
+    assert "offset" in refused["hint"]
+    assert daemon.json("POST", path, content=piece[:1000])["accepted"] == len(piece) + 1000
+    daemon.client.post(f"/runs/{run_id}/kill")
+
+
 @pytest.mark.parametrize("end", ["", " #" + "x" * 100_000])
 def test_a_command_may_begin_like_an_option(daemon: RunningDaemon, end: str) -> None:
     """It is a command all the same, as in a terminal."""
