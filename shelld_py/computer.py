@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -201,6 +201,10 @@ class Computer:
         except BaseException:
             comparison.close()
             raise
+
+    def spooled(self, chunks: AsyncIterable[bytes]) -> contextlib.AbstractAsyncContextManager[tuple[int, str]]:
+        """Take input of any size to the disk, see `FileService.spooled`."""
+        return self.files.spooled(chunks, str(self._data))
 
     async def kill_run(self, run: Run, number: int | None = None, *, background: bool = False) -> KillResult:
         """Kill a run, or send it one signal. One that has ended is left as it is.

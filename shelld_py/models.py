@@ -287,6 +287,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     changes: bool | Literal["all"] = False
     """Whether the files are looked at before and after it, with `all` those in `.git` and ignored ones, too."""
+    stdin_hash: str | None = None
+    """The SHA-256 of its standard input, where that came as a body."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):

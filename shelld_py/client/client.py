@@ -15,7 +15,7 @@ import httpx
 
 from shelld_py.client.connection import SOCKET_OPTIONS, Attempts, Connection, Retries, answer_of, result_of
 from shelld_py.client.events import EVENTS_TYPE, Following
-from shelld_py.client.requests import PATIENCE, Call, FormatName, StartupOptions, StreamName, T, segment
+from shelld_py.client.requests import PATIENCE, Call, FormatName, StartupOptions, StreamName, T, Upload, segment
 from shelld_py.client.verbs import (
     AwaitingPart,
     BlockingPart,
@@ -65,6 +65,9 @@ class _BlockingHttp:
         self.http = httpx.Client(transport=transport or own)
 
     async def request(self, **arguments: Any) -> httpx.Response:
+        if isinstance(upload := arguments["content"], Upload):
+            upload.rewind()
+            arguments["content"] = iter(upload.read, b"")
         return self.http.request(**arguments)
 
     @contextlib.asynccontextmanager
@@ -91,7 +94,14 @@ class _AwaitingHttp:
         self.http = httpx.AsyncClient(transport=transport or own)
 
     async def request(self, **arguments: Any) -> httpx.Response:
+        if isinstance(upload := arguments["content"], Upload):
+            arguments["content"] = self._sent(upload)
         return await self.http.request(**arguments)
+
+    async def _sent(self, upload: Upload) -> AsyncGenerator[bytes, None]:
+        await asyncio.to_thread(upload.rewind)
+        while piece := await asyncio.to_thread(upload.read):
+            yield piece
 
     def stream(self, **arguments: Any) -> contextlib.AbstractAsyncContextManager[httpx.Response]:
         return self.http.stream(**arguments)

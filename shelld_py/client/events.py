@@ -305,8 +305,8 @@ def follow_known(
 
 
 def _follow_new(path: str, command: str | None, options: RunOptions | ExecOptions) -> FollowingRun:
-    call = run_call(path, command, {**options, "run_id": options.get("run_id") or new_key()})
-    run_id: str = msgspec.json.decode(call.content or b"")["run_id"]
+    run_id = options.get("run_id") or new_key()
+    call = run_call(path, command, {**options, "run_id": run_id})
     return FollowingRun(
         f"/runs/{segment(run_id)}/output",
         call,

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, BinaryIO, Final, Generic, Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -40,6 +40,7 @@ Duration = float | str
 """Seconds, or text such as `500ms`, `30s`, `1h30m`."""
 
 JSON_TYPE: Final = "application/json"
+_PIECE: Final = 256 * 1024
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -65,14 +66,34 @@ class Call(Generic[T]):
     parse: Callable[[Answer], T]
     params: Sequence[tuple[str, str]] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
+    content: "bytes | Upload | None" = None
     wait: float | None = 0.0
     key: str | None = None
 
     @property
     def repeatable(self) -> bool:
         """Whether sending it again does nothing twice."""
+        if isinstance(self.content, Upload) and not self.content.repeatable:
+            return False
         return self.method in _SAFE_METHODS or self.key is not None
+
+
+class Upload:
+    """What is read from a file while it is sent, each time from where that was at first."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.repeatable = file.seekable()
+        self._start = file.tell() if self.repeatable else 0
+
+    def rewind(self) -> None:
+        """Begin again."""
+        if self.repeatable:
+            self._file.seek(self._start)
+
+    def read(self) -> bytes:
+        """Return the next piece, empty at the end."""
+        return self._file.read(_PIECE)
 
 
 def decode(answer: Answer, kind: type[T]) -> T:
@@ -111,8 +132,15 @@ def member(name: str, kind: type[T]) -> Callable[[Answer], T]:
 
 
 def json_content(fields: Mapping[str, object]) -> bytes:
-    """Return `fields` as a JSON object, without those that are None: the daemon has defaults for them."""
-    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+    """Return `fields` as a JSON object, without those that are None: the daemon has defaults for them.
+
+    Bytes that were not UTF-8 are lone surrogates there, escaped (PEP 383).
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        return msgspec.json.encode(given)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(given)).encode()
 
 
 JSON_CONTENT: Final = {"Content-Type": JSON_TYPE}
@@ -226,7 +254,7 @@ class RunOptions(TypedDict, total=False):
     deadline: Duration | None
     directory: str | None
     description: str | None
-    stdin: str | None
+    stdin: str | bytes | BinaryIO | None
     environment: Mapping[str, str] | None
     streams: StreamsName | None
     format: FormatName | None
@@ -260,22 +288,42 @@ def run(base: str, command: str | None = None, **options: Unpack[RunOptions]) ->
 
 
 def execute(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> Call[RunResult]:
-    """Run a command in a shell of its own, with separate streams unless asked otherwise."""
-    return run_call(f"{base}/exec", command, options)
+    """Run a command in a shell of its own, with separate streams unless asked otherwise.
+
+    The `stdin` of a `command` that is bytes, or a file open for reading, is sent as it is and may have any size.
+    """
+    return run_call(f"{base}/exec", command, options, alone=True)
 
 
-def run_call(path: str, command: str | None, options: RunOptions | ExecOptions) -> Call[RunResult]:
-    """Return the call that runs `command`.
+def run_call(
+    path: str, command: str | None, options: RunOptions | ExecOptions, *, alone: bool = False
+) -> Call[RunResult]:
+    """Return the call that runs `command`; `alone`: in a shell of its own, which takes input as the body.
 
     Its key makes a repeat join the run. The key does not survive the daemon, so the run gets an id as well.
     """
-    fields = {**options, "command": command, "run_id": options.get("run_id") or new_key()}
+    fields: dict[str, Any] = {**options, "command": command, "run_id": options.get("run_id") or new_key()}
+    stdin = fields.get("stdin")
+    params: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = JSON_CONTENT
+    content: bytes | Upload
+    if alone and command is not None and stdin is not None and not isinstance(stdin, str):
+        variables = fields.pop("environment", None) or {}
+        params = parameters(**{**fields, "stdin": None})
+        params += [("environment", f"{name}={value}") for name, value in variables.items()]
+        headers, content = _BYTES, stdin if isinstance(stdin, bytes) else Upload(stdin)
+    else:
+        if stdin is not None and not isinstance(stdin, str):
+            data = stdin if isinstance(stdin, bytes) else stdin.read()
+            fields["stdin"] = data.decode("utf-8", "surrogateescape")
+        content = json_content(fields)
     return Call(
         method="POST",
         path=path,
         parse=decoded(RunResult),
-        headers=JSON_CONTENT,
-        content=json_content(fields),
+        params=params,
+        headers=headers,
+        content=content,
         wait=seconds(options.get("timeout")),
         key=new_key(),
     )

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PASSED_OVER = 1 << 20
 """Bytes behind the end of an archive that are read for the connection's sake: most writers fill up a last record."""
+_INPUT: Final = "The standard input"
 _SEARCHES_AT_ONCE = 4
 """Processes that search at the same time; others wait for their turn."""
 _SEARCH_CPU_TIME: Final = 3.0
@@ -156,6 +157,27 @@ class FileService:
             yield opened
         finally:
             os.close(opened)
+
+    @contextlib.asynccontextmanager
+    async def spooled(self, chunks: AsyncIterable[bytes], directory: str) -> AsyncIterator[tuple[int, str]]:
+        """Write what `chunks` yields to a file in `directory` that is gone with its last descriptor.
+
+        Gives a descriptor to read it, and its SHA-256. Raises `NoSpace`.
+        """
+        opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with await self._on_disk(_INPUT, functools.partial(NewFile, opened)) as new:
+                async for data in chunks:
+                    await self._on_disk(_INPUT, functools.partial(new.write, data))
+                os.fchmod(new.descriptor, 0o444)  # it may be opened anew by another user, as /dev/stdin
+                reading = os.open(f"/proc/self/fd/{new.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+                digest = new.etag
+        finally:
+            os.close(opened)
+        try:
+            yield reading, digest
+        finally:
+            os.close(reading)
 
     async def write_raw(
         self,

@@ -64,7 +64,6 @@ PROBES: Final = ("/health", "/ready")
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 PUBLIC_FILES: Final = "/console/"
 """What the paths of the files begin with that need no key."""
-_UNLIMITED: Final = frozenset((item.method, item.path) for item in ENDPOINTS if item.body and item.body.unlimited)
 
 
 Serve = Callable[[HttpRequest], Awaitable[Response]]
@@ -77,9 +76,25 @@ def _logged(path: str) -> str:
     return quoted if len(quoted) <= _LONGEST_LOGGED else f"{quoted[: _LONGEST_LOGGED - 3]}..."
 
 
+_UNLIMITED: Final = {
+    (item.method, item.path): item.body.unlimited_with.encode()
+    for item in ENDPOINTS
+    if item.body and (item.body.unlimited or item.body.unlimited_with)
+}
+"""Methods and paths of bodies of any size; with the parameter that makes them so, where they are not always."""
+
+
 def starts_run(path: str) -> bool:
     """Return whether a POST to `path` starts a run."""
     return path in ("/run", "/exec") or (path.startswith("/sessions/") and path.endswith("/run"))
+
+
+def _is_unlimited(scope: Scope) -> bool:
+    """Return whether the body of a request may be of any size: it goes to the disk as it comes."""
+    parameter = _UNLIMITED.get((scope.get("method", ""), scope["path"]))
+    if not parameter:
+        return parameter is not None
+    return any(part.partition(b"=")[0] == parameter for part in scope["query_string"].split(b"&"))
 
 
 class RouteTable:
@@ -170,7 +185,7 @@ class Application:
             continues=self._continues,
             looks=self._looks,
             visitor=self.proxied.visitor if self.proxied else lambda _: None,
-            unlimited=lambda scope: bool((scope.get("method"), scope["path"]) in _UNLIMITED or scope.get("target")),
+            unlimited=lambda scope: bool(_is_unlimited(scope) or scope.get("target")),
             passive=frozenset((item.method, item.path) for item in ENDPOINTS if item.passive),
         )
         if self.proxied:

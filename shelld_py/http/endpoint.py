@@ -67,7 +67,8 @@ class Body:
     """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either.
 
     `read` reads it, given the query, where it is more than that. For an `unlimited` one `server.max_body` does not
-    hold: it is never held as a whole, and its handler bounds what it takes.
+    hold: it is never held as a whole, and its handler bounds what it takes. With `unlimited_with` that is so of
+    requests that have this parameter in their query string.
     """
 
     model: Any = None
@@ -76,6 +77,7 @@ class Body:
     example: Mapping[str, object] | None = None
     read: Callable[[HttpRequest, Any], Awaitable[object]] | None = None
     unlimited: bool = False
+    unlimited_with: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,7 +202,9 @@ class _Writer:
                 content[JSON]["example"] = body.example
         if body.raw and body.model:
             content[TEXT] = {"schema": {"type": "string", "description": body.raw}}
-        elif body.raw:
+        if body.unlimited_with:
+            content[BYTES] = {"schema": {"description": f"With `{body.unlimited_with}`: the standard input."}}
+        elif body.raw and not body.model:
             content[BYTES] = {"schema": {"description": body.raw}}
         return {"required": body.required, "content": content}
 

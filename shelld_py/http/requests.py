@@ -22,6 +22,7 @@ from shelld_py.bash.command import check_argv, check_encodable
 from shelld_py.errors import InvalidRequest, JsonWithoutContentType
 from shelld_py.models import (
     WAIT_FOR_REPLY,
+    CommandText,
     DurationText,
     ExecRequest,
     Request,
@@ -79,10 +80,14 @@ _AS_TEXT: Final = {
 }
 
 
-def _run_query(name: str, model: type[RunRequest]) -> Any:
+_CommandInQuery = Annotated[CommandText, Meta(description="The command: then the body is its standard input.")]
+
+
+def _run_query(name: str, model: type[RunRequest], *own: tuple[str, Any, Any]) -> Any:
     return msgspec.defstruct(
         name,
         [
+            *own,
             *(
                 (field.name, _AS_TEXT.get(field.name, field.type), field.default)
                 for field in msgspec.structs.fields(model)
@@ -98,7 +103,7 @@ def _run_query(name: str, model: type[RunRequest]) -> Any:
 
 RunQuery: Final = _run_query("RunQuery", RunRequest)
 """Of a command that is the raw body: what the JSON form takes, with the environment one by one."""
-ExecQuery: Final = _run_query("ExecQuery", ExecRequest)
+ExecQuery: Final = _run_query("ExecQuery", ExecRequest, ("command", _CommandInQuery | None, None))
 
 
 class Form(Enum):
@@ -311,9 +316,12 @@ async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _
         fields["environment"] = _environment_parameters(query.environment)
     if timeout := headers.get(b"x-command-timeout"):
         fields.setdefault("timeout", timeout.decode("latin-1"))
-    body = await large_json.joined(request.stream())
     content_type = headers.get(b"content-type", b"")
-    if content_type and is_json(request):
+    streamed = "command" in fields
+    body = b"" if streamed else await large_json.joined(request.stream())
+    if streamed:
+        wanted = _with_input(request, model, fields)
+    elif content_type and is_json(request):
         wanted = await parsed(body, decode_json, model, fields)
     elif fields or content_type or b"{" in body:
         await parsed(body, _refuse_json, request)
@@ -329,6 +337,20 @@ async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _
     elif not wanted.command.strip():
         raise InvalidRequest('The command is empty. Send it as the body, or as "command" in a JSON object.')
     return wanted
+
+
+def _with_input(request: HttpRequest, model: type[_Run], fields: dict[str, object]) -> _Run:
+    """Return the request for a command whose standard input is the body, which is not read here."""
+    content_type = header(request.scope, b"content-type") or b""
+    if is_json(request) or content_type.strip().lower().startswith(b"multipart/"):
+        raise InvalidRequest(
+            "With command in the query string, the body is the standard input of the command: send that with "
+            "Content-Type: application/octet-stream."
+        )
+    for name in ("stdin", "stdin_path", "stdin_open"):
+        if name in fields:
+            raise InvalidRequest(f"With command in the query string, the body is the standard input: leave out {name}.")
+    return msgspec.structs.replace(model(), **fields)
 
 
 def _refuse_json(body: bytes, request: HttpRequest) -> None:

@@ -92,7 +92,12 @@ async def _execute(call: Call[Any, ExecRequest]) -> Response:
     wanted = call.body
     if wanted.stdin_path is not None and (wanted.stdin is not None or wanted.stdin_open):
         raise InvalidRequest("There are both stdin_path and stdin or stdin_open: leave out one of them.")
-    return await _answer_run(call, None, Streams.SEPARATE)
+    if call.query.command is None:
+        return await _answer_run(call, None, Streams.SEPARATE)
+    # The command begins when all has come: it never takes a part of its input for the whole.
+    async with call.computer.spooled(call.request.stream()) as spooled:
+        call.request.scope["stdin"] = spooled
+        return await _answer_run(call, None, Streams.SEPARATE)
 
 
 async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Streams) -> Response:
@@ -114,6 +119,7 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
         streams=wanted.streams or streams,
         deadline=_deadline(wanted.deadline),
         changes=wanted.changes,
+        stdin_hash=call.request.scope["stdin"][1] if "stdin" in call.request.scope else None,
         argv=wanted.argv,
         stdin_open=isinstance(wanted, ExecRequest) and wanted.stdin_open,
         user=wanted.user if isinstance(wanted, ExecRequest) else None,
@@ -235,6 +241,8 @@ async def _started_alone(
     startup_file = call.body.startup_file if isinstance(call.body, ExecRequest) else None
     request = StartupRequest(startup_file=startup_file, user=command.user)
     start = partial(call.computer.shells.one_shot, command, run_id, request, comparison=comparison)
+    if command.stdin_hash is not None:
+        return await start(stdin_file=call.request.scope["stdin"][0])
     if command.stdin_path is None:
         return await start()
     async with call.computer.files.descriptor(command.stdin_path) as stdin_file:
@@ -513,8 +521,14 @@ ENDPOINTS: Final = (
             "The shell is closed when the command and what it left in the background have ended. Takes and answers "
             "what `POST /run` does."
         ),
-        errors=(*_RUN_REFUSED, *PLACE, errors.UserNotAllowed),
-        **{**_RUN, "query": ExecQuery, "body": dataclasses.replace(_RUN["body"], model=ExecRequest, read=exec_request)},
+        errors=(*_RUN_REFUSED, *PLACE, errors.UserNotAllowed, errors.NoSpace),
+        **{
+            **_RUN,
+            "query": ExecQuery,
+            "body": dataclasses.replace(
+                _RUN["body"], model=ExecRequest, read=exec_request, required=False, unlimited_with="command"
+            ),
+        },
     ),
     Endpoint(
         method="POST",

@@ -179,6 +179,12 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
         yield "GET", "/screen?wait=0", {"headers": form}, 200
         yield "GET", "/screen", {"headers": {"Accept": "image/svg+xml"}}, 200
         yield "POST", "/run?changes=true", {"headers": form, "content": b": >changed"}, 200
+        yield (
+            "POST",
+            "/exec?command=cat",
+            {"headers": {**form, "Content-Type": "application/octet-stream"}, "content": b"\xff"},
+            200,
+        )
         yield "POST", "/run", {"headers": form, "content": b" "}, 400
         yield "POST", "/kill", {"headers": form}, 200
         yield "POST", "/kill?signal=NONE", {"headers": form}, 400

@@ -1,5 +1,6 @@
 """What both clients do: each test is run with the blocking one and with the one for asyncio."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,22 @@ def test_a_run_tells_what_it_did_to_files(client: Any) -> None:
     assert [(change.kind, change.size) for change in result.changes] == [(ChangeKind.CREATED, 3)]
     assert result.changes_truncated is False
     assert client.runs.get(result.run_id).changes == result.changes
+
+
+def test_input_is_text_bytes_or_a_file(client: Any, tmp_path: Path) -> None:
+    """Bytes and files are sent to `exec` as they are, from where the file stands; to `run` with the command."""
+    data = bytes(range(256)) * 4000
+    file = tmp_path / "data"
+    file.write_bytes(b"before" + data)
+    expected = hashlib.sha256(data).hexdigest()
+    for run in (client.exec, client.run):
+        with file.open("rb") as opened:
+            opened.seek(len(b"before"))
+            result = run("sha256sum; echo $NAME", stdin=opened, environment={"NAME": "a b&c"}, timeout="30s")
+        assert result.stdout == f"{expected}  -\na b&c\n"
+        assert run("sha256sum", stdin=data, max_output=0).stdout == f"{expected}  -\n"
+        assert run(argv=["sha256sum"], stdin=data).stdout == f"{expected}  -\n"
+        assert run("cat", stdin="text").stdout == "text"
 
 
 def test_a_wait_that_is_over_returns_the_running_run(client: Any, gate: Gate) -> None:
