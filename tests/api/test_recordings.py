@@ -152,6 +152,10 @@ def test_it_survives_the_daemon_whatever_becomes_of_the_file(tmp_path: Path) -> 
             daemon.run("true")
         wait_for(lambda: daemon.client.get(f"/runs/{runs[0]}").status_code == 404)
         wait_for(lambda: not any(_timing(daemon, run_id).parent.exists() for run_id in runs))
+        # A directory of a run that is forgotten becomes that of another, and nothing of the old one is in it.
+        for _ in range(3):
+            _, (first, second) = _recording(daemon, daemon.run(command)["run_id"])
+            assert (first[1:], second[1:]) == (["o", "a\r\n"], ["o", "b\r\n"])
 
 
 def test_it_can_be_turned_off(start_daemon: Callable[..., RunningDaemon]) -> None:

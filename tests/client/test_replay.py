@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemons import KEY, PATIENCE, RunningDaemon, running_daemon, wait_for
+from tests.daemons import KEY, PATIENCE, RunningDaemon, wait_for
 
 PROGRAM = [sys.executable, "-m", "shelld_py", "replay"]
 PLAYED_FAST = ["--speed", "1000"]
@@ -47,7 +47,6 @@ def test_what_was_written_is_played(daemon: RunningDaemon) -> None:
     done = _replay(daemon, run_id)
     assert (done.returncode, done.stdout, done.stderr) == (0, "begun\r\näend\r\n".encode(), b"")
     assert time.monotonic() - began > 0.4
-    assert _replay(daemon, run_id, *PLAYED_FAST).stdout == done.stdout
     long = daemon.start("echo begun; sleep 600")
     wait_for(lambda: daemon.client.get(f"/runs/{long}/output", headers={"Accept": "text/plain"}).text)
     assert _replay(daemon, long).stdout == b"begun\r\n"
@@ -55,20 +54,18 @@ def test_what_was_written_is_played(daemon: RunningDaemon) -> None:
 
 
 def test_pauses_can_be_cut(daemon: RunningDaemon) -> None:
-    """With `--idle 0` there are none, however slowly it is played; else they are so long, at the given speed."""
+    """With `--idle 0` there are none, however slowly it is played."""
     run_id = daemon.run("sleep 0.1; echo begun; sleep 0.1; echo end")["run_id"]
     assert _replay(daemon, run_id, "--speed", "0.0001", "--idle", "0").stdout == b"begun\r\nend\r\n"
-    began = time.monotonic()
-    assert _replay(daemon, run_id, "--speed", "0.1", "--idle", "20ms").stdout == b"begun\r\nend\r\n"
-    assert time.monotonic() - began > 0.4
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    with running_daemon(tmp_path, output__log_max="1000") as daemon:
-        daemon.fresh()
-        done = _replay(daemon, daemon.run("seq 2000; sleep 0.1", max_output=1)["run_id"], *PLAYED_FAST)
-    assert done.returncode == 0
-    assert done.stderr.endswith(b" bytes of the output are not kept\n")
+def test_what_is_missing_is_said(daemon: RunningDaemon) -> None:
+    """A log that was cut: its end lies in a file of its own, whose name says where it begins."""
+    run_id = daemon.run("echo begun; sleep 0.1")["run_id"]
+    (daemon.data / "runs" / run_id / "output.log.6.1000").write_bytes(b"end\n")
+    done = _replay(daemon, run_id, *PLAYED_FAST)
+    assert (done.returncode, done.stdout) == (0, b"begun\r\nend\r\n")
+    assert done.stderr == b"shelld-py: 994 bytes of the output are not kept\n"
 
 
 @pytest.mark.parametrize(

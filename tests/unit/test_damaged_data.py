@@ -68,6 +68,7 @@ def mutate(data: st.DataObject, directory: Path) -> None:
             "snapshot.json",
             "output.log",
             "output.log.5.5",
+            "timing",
             "00000009.journal",
             "1",
         ]
