@@ -1,7 +1,7 @@
 """The command `shelld-py`: arguments in, exit status out.
 
 Exit statuses: 0 when all went well, 1 when it did not, 2 for arguments or a configuration that cannot be
-used. Those of `run`, `attach`, `replay`, `status` and `kill` are in client/commands.py.
+used. Those of `run`, `attach`, `replay`, `status`, `kill` and `link` are in client/commands.py.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from shelld_py.version import __version__
 
 _USAGE_ERROR = 2
 _HEALTH_TIMEOUT = 5.0
-_CLIENT_COMMANDS = ("run", "attach", "replay", "status", "kill")
+_CLIENT_COMMANDS = ("run", "attach", "replay", "status", "kill", "link")
 _ENVIRONMENT = """\
 environment of the daemon:
   SHELLD_KEY              the key; without it, the first client's X-Shell-Key becomes it
   SHELLD_CONFIG           the configuration, where --config does not say
   SHELLD_SECTION__KEY     any setting: SHELLD_SERVER__PORT=9000
-environment of run, attach, replay, status and kill:
+environment of run, attach, replay, status, kill and link:
   SHELLD_URL              the daemon; http://127.0.0.1:8080 by default
   SHELLD_KEY              its key
 """
@@ -120,7 +120,11 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
     kill = commands.add_parser("kill", help="end the current run, and keep the shell")
     kill.add_argument("run_id", metavar="RUN_ID", nargs="?", help="another run than the shell's current one")
     kill.add_argument("--signal", metavar="NAME", help="send this one signal, such as TERM, instead")
-    for command in (run, attach, replay, status, kill):
+    link = commands.add_parser("link", help="print a link that opens a port of the shells in a browser, once")
+    link.add_argument("served_port", metavar="PORT", type=int, help="the port that a process of the shells listens on")
+    link.add_argument("--expires", metavar="DURATION", help="how long the browser is let in (1h by default)")
+    link.add_argument("--whole-paths", action="store_true", help="for a program that has /ports/PORT/ for its base")
+    for command in (run, attach, replay, status, kill, link):
         command.add_argument("--url", help="the daemon; by default SHELLD_URL, or http://127.0.0.1:8080")
     for command in (run, attach, status, kill):
         command.add_argument("--session", metavar="ID", help="a session instead of the main shell")

@@ -1,4 +1,4 @@
-"""The verbs of `shelld-py` for people: run, attach, replay, status, kill. Arguments in, exit status out.
+"""The verbs of `shelld-py` for people: run, attach, replay, status, kill, link. Arguments in, exit status out.
 
 They speak to a daemon as any client does, and print for a terminal or a pipe. cli.py has their arguments and
 imports this file only when one of them is used.
@@ -45,7 +45,7 @@ _RETRIES: Final = Retries(most=4, first=0.05)
 
 def perform(options: argparse.Namespace) -> int:
     """Do what the arguments say; return the exit status. Errors are one line on standard error."""
-    for name in ("timeout", "deadline", "idle"):
+    for name in ("timeout", "deadline", "idle", "expires"):
         given = getattr(options, name, None)
         if given is not None and seconds(given) is None:
             complain(f"--{name} must be {DURATION_FORMS}, not {given!r}")
@@ -99,6 +99,10 @@ async def _perform(options: argparse.Namespace) -> int:
                 return 0
             case "status":
                 return await _status(client, options)
+            case "link":
+                strip = False if options.whole_paths else None
+                print((await client.link_port(options.served_port, expires=options.expires, strip_prefix=strip)).url)
+                return 0
             case _:
                 return await _kill(client, options)
 

@@ -5,9 +5,11 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import re
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -258,6 +260,24 @@ def test_bodies_go_both_ways_at_once(proxying: RunningDaemon, port: int) -> None
         assert file.read(6) == b"1\r\na\r\n"
         file.raw._sock.sendall(b"2\r\nbc\r\n0\r\n\r\n")
         assert file.read(12) == b"2\r\nbc\r\n0\r\n\r\n"
+
+
+def test_an_offered_body_is_asked_for_when_the_port_is_open(proxying: RunningDaemon, port: int) -> None:
+    """Not before: so it is not sent in vain."""
+    for number, lines in (
+        (port, [b"HTTP/1.1 100 Continue\r\n", b"\r\n", b"HTTP/1.1 200 OK\r\n"]),
+        (1, [b"HTTP/1.1 502 Bad Gateway\r\n"]),
+    ):
+        head = f"POST /ports/{number}/sink HTTP/1.1\r\nHost: localhost\r\nX-Shell-Key: {KEY}\r\n"
+        with raw(proxying, f"{head}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n".encode()) as file:
+            assert file.readline() == lines[0]
+            file.raw._sock.sendall(b"ab")
+            assert [lines[0], *(file.readline() for _ in lines[1:])] == lines
+
+
+def test_a_head_alone_comes_with_its_length(proxying: RunningDaemon, port: int) -> None:
+    answer = passed(proxying, port, "/big?70000", "HEAD")
+    assert (answer.status, answer.headers["content-length"], answer.body) == (200, "70000", b"")
 
 
 def memory(daemon: RunningDaemon) -> int:
@@ -581,6 +601,13 @@ def test_the_client_makes_links(proxying: RunningDaemon, port: int) -> None:
     with Client(proxying.url, KEY) as client:
         urls = [client.link_port(port).url, asyncio.run(from_async())]
     assert [ask(url, "GET", urlsplit(url).path).status for url in urls] == [200, 200]
+
+
+def test_the_command_prints_a_link(proxying: RunningDaemon, port: int) -> None:
+    environ = {**os.environ, "SHELLD_URL": proxying.url, "SHELLD_KEY": KEY}
+    command = [sys.executable, "-m", "shelld_py", "link", str(port), "--expires", "1m", "--whole-paths"]
+    printed = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+    assert ask(printed, "GET", urlsplit(printed).path).status == 200
 
 
 def test_a_cookie_admits_to_its_port_alone(proxying: RunningDaemon, port: int, tmp_path: Path) -> None:

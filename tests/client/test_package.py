@@ -45,6 +45,7 @@ def test_the_daemon_imports_nothing_of_the_client() -> None:
 def test_a_start_does_without_what_no_first_request_needs() -> None:
     """The start of the daemon imports no library of archives, no client of HTTP, and nothing of MCP or the tools."""
     modules = _imported("import shelld_py.cli, shelld_py.daemon")
-    assert not modules & {"tarfile", "zipfile", "urllib.request", "mcp", "pydantic", "socketio", "engineio"}
+    assert not modules & {"tarfile", "zipfile", "urllib.request", "mcp", "pydantic", "socketio", "engineio", "h11"}
     own = {"files.packing", "files.unpacking", "files.archive_formats", "tools.catalogue", "mcp.server", "library"}
+    own |= {"http.proxied", "http.links", "proxy", "proxy.fields", "proxy.passing"}
     assert not modules & {f"shelld_py.{name}" for name in own}
