@@ -166,7 +166,11 @@ class Computer:
             own_directory(self._backups, self._logger)
         self.files = self._open_files()
         private = (str(self._data), self.settings.files.backup_directory)
-        self._looks = Looks(self.files.allowed_directories, [os.path.realpath(path) for path in private if path])
+        self._looks = Looks(
+            self.files.allowed_directories,
+            [os.path.realpath(path) for path in private if path],
+            user=self._context.user,
+        )
         for absence in self._absences():
             self._logger.warning("%s", absence)
         self._cleaning = asyncio.get_running_loop().create_task(self.files.keep_clean())

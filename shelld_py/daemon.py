@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -42,8 +42,9 @@ from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity, Listener
 from shelld_py.idle import IdleTimer
-from shelld_py.linux import oom
+from shelld_py.linux import held_port, oom
 from shelld_py.linux.descriptors import raise_limit
+from shelld_py.linux.held_port import HeldPort
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
 from shelld_py.linux.syscalls import be_subreaper
@@ -128,6 +129,7 @@ class Daemon:
             user=user,
         )
         self._user = user
+        self._data_directory = surroundings.data_directory
         self._computer = Computer(settings, surroundings, logger)
         self._oom_score_adj = surroundings.oom_score_adj
         self._idle = IdleTimer(
@@ -153,7 +155,7 @@ class Daemon:
         """
         try:
             self._computer.open()
-            listener = _listen(self._settings.server, "server")
+            listener = _listen(self._settings.server, "server", taken=self._held_by_last)
             scraped = _listen(self._settings.metrics, "metrics") if self._settings.metrics.enabled else None
             browsed = self._listen_for_browsers(listener, scraped)
         except BaseException:
@@ -164,6 +166,7 @@ class Daemon:
         self._computer.kernel_limits.take()
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
         signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._computer.reaper.reap))
+        held = HeldPort(listener, str(self._data_directory)) if self._user and not self._temporary else None
         self._capacity.open()
         server = _Server(_server_config(self._application, self._settings.server), self._capacity)
         serving = self._loop.create_task(server.serve([listener, *browsed]))
@@ -189,12 +192,20 @@ class Daemon:
         finally:
             for each in (listener, *browsed):
                 each.close()
+            if held and not status:
+                held.release()
             self._remove_temporary()
             # Not by returning: the interpreter waits for its threads, and one may hang in a read for ever.
             if self._computer.audit:
                 self._computer.audit.close()
             logging.shutdown()
             os._exit(status)
+
+    def _held_by_last(self, address: tuple[Any, ...]) -> socket.socket | None:
+        """Return the socket of the last daemon on this data directory, where that has crashed."""
+        if self._temporary:
+            return None
+        return held_port.taken(str(self._data_directory), address, wait=self._user is not None)
 
     def _listen_for_browsers(self, *others: socket.socket | None) -> list[socket.socket]:
         """Return the socket where browsers come to see ports of shells, if they may; `others` are there already."""
@@ -455,16 +466,26 @@ def _server_config(application: ASGIApp, settings: ServerSettings) -> uvicorn.Co
     )
 
 
-def _listen(settings: ServerSettings | MetricsSettings, section: str, port_setting: str = "port") -> socket.socket:
-    """Return the listening socket that a section of the settings asks for. Raises `ConfigError`."""
+def _listen(
+    settings: ServerSettings | MetricsSettings,
+    section: str,
+    port_setting: str = "port",
+    taken: Callable[[tuple[Any, ...]], socket.socket | None] = lambda _: None,
+) -> socket.socket:
+    """Return the listening socket that a section of the settings asks for: one that is there, if `taken` has it.
+
+    Raises `ConfigError`.
+    """
     host, port = settings.host, settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        listener = taken(address)
+        if listener is None:
+            listener = socket.socket(family, kind, protocol)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
     except OSError as error:
         raise ConfigError(
             f"{section}.host, {section}.{port_setting}: cannot listen on {host}:{port}: {error.strerror}"

@@ -15,6 +15,7 @@ _MODULES: Final = {
     "changes": "shelld_py.files.tree_changes",
     "keeper": "shelld_py.bash.keeper",
     "lines": "shelld_py.output.line_search_process",
+    "port": "shelld_py.linux.held_port",
 }
 """Where the `serve` of each helper is."""
 _START: Final = (

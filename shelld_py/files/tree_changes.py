@@ -12,6 +12,7 @@ What is below the line runs in that process: it has no event loop, and knows no 
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -29,6 +30,7 @@ from shelld_py.files.globs import IgnoreRules
 from shelld_py.files.paths import DirectoryOpener, best_directory_opener, displayable
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
+from shelld_py.linux.users import User
 from shelld_py.models import ChangeKind, FileChanges
 
 _LONGEST_LOOK: Final = 20.0
@@ -71,8 +73,13 @@ class Looks:
         *,
         most_files: int = _MOST_FILES,
         longest: float = _LONGEST_LOOK,
+        user: User | None = None,
     ) -> None:
-        """Start nothing yet. One look sees at most `most_files`, and takes at most `longest` seconds."""
+        """Start nothing yet. One look sees at most `most_files`, and takes at most `longest` seconds.
+
+        With `user` it sees what they can.
+        """
+        self._user = user
         self.longest = longest
         self._most_files = most_files
         self._directories = directories
@@ -151,6 +158,7 @@ class Looks:
             "private": self._private,
             "most": self._most_files,
             "everything": everything,
+            "user": self._user and dataclasses.asdict(self._user),
         }
 
 
@@ -298,6 +306,9 @@ def serve() -> None:
     before: _Look | None = None
     for line in sys.stdin.buffer:
         order = json.loads(line)
+        if order["user"] and not os.geteuid():  # not before all is imported: it may be where they cannot read it
+            User(**order["user"]).become()
+            die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
         answer: object = {}
         private = frozenset((*order["private"], *_KERNEL))
         look = _Look(order["directories"], private, most=order["most"], everything=order["everything"])

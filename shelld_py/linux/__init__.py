@@ -4,6 +4,7 @@ __all__ = [
     "cgroup_paths",
     "cgroups",
     "descriptors",
+    "held_port",
     "oom",
     "orphans",
     "ports",

@@ -1,8 +1,10 @@
 """An agent that tries to reach the daemon, whose shells and file operations are another user's (`shell.user`)."""
 
+import asyncio
+import errno
 import os
-import pwd
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,29 +13,32 @@ from typing import Any
 
 import pytest
 
+from shelld_py.files import Looks
 from shelld_py.linux.users import User, own_files, uses_files_as
-from tests.daemons import KEY, RunningDaemon, alive, running_daemon
+from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 
-NOBODY = pwd.getpwnam("nobody")
+UID = 100_000 + os.getpid()
+"""Of this test alone: it kills all that the user has."""
+AGENT = f"{UID}:{UID}"
 SECRET = "a-secret-that-no-agent-may-see"
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A directory that everybody can enter, with one for `nobody` to work in: those of pytest are closed."""
+    """A directory that everybody can enter, with one for the agent to work in: those of pytest are closed."""
     path = Path(tempfile.mkdtemp(prefix="shelld-test-"))
     path.chmod(0o755)
     (path / "work").mkdir()
-    os.chown(path / "work", NOBODY.pw_uid, NOBODY.pw_gid)
+    os.chown(path / "work", UID, UID)
     yield path
     shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
 def separated(place: Path) -> Iterator[RunningDaemon]:
-    """A daemon whose shells are nobody's, and whose file operations may go anywhere that nobody may."""
+    """A daemon whose shells are the agent's, and whose file operations may go anywhere that the agent may."""
     (place / "key").write_text(KEY)
     (place / "key").chmod(0o600)
     files = {
@@ -44,7 +49,7 @@ def separated(place: Path) -> Iterator[RunningDaemon]:
         "files__base_directory": str(place / "work"),
         "files__security_mode": "unrestricted",
     }
-    with running_daemon(place, key=None, shell__user="nobody", **files) as daemon:
+    with running_daemon(place, key=None, shell__user=AGENT, **files) as daemon:
         yield daemon
 
 
@@ -178,24 +183,91 @@ def test_what_file_operations_make_is_theirs(box: RunningDaemon, place: Path) ->
     box.client.put("/files/archive", params={"path": "unpacked"}, content=packed)
     found = [path for name in ("made", "unpacked") for path in (place / "work" / name).rglob("*")]
     assert len(found) == 6
-    assert {(path.stat().st_uid, path.stat().st_gid) for path in found} == {(NOBODY.pw_uid, NOBODY.pw_gid)}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in found} == {(UID, UID)}
     assert [match["line"] for match in of_files(box, "search", path="unpacked", pattern="one")["matches"]] == [1]
     assert box.client.get("/files/raw", params={"path": "unpacked/raw"}).content == b"raw"
 
 
 def test_set_id_programs_and_owners(box: RunningDaemon, place: Path, roots_file: Path) -> None:
     """Nothing can be given to root, no set-user-id file of root's comes of it, and no hard link of root's file."""
-    assert box.run("cp /usr/bin/id id; chmod 4755 id; ./id -u")["stdout"] == f"{NOBODY.pw_uid}\n"
+    assert box.run("cp /usr/bin/id id; chmod 4755 id; ./id -u")["stdout"] == f"{UID}\n"
     assert box.run("chown 0 id; ln roots hard; chmod 644 roots")["exit_code"] != 0
     of_files(box, "move", source_path="id", destination_path="id2")
     assert of_files(box, "move", source_path="roots", destination_path="mine")["code"] == "permission_denied"
     program = (place / "work/id2").stat()
-    assert (program.st_uid, roots_file.stat().st_uid) == (NOBODY.pw_uid, 0)
+    assert (program.st_uid, roots_file.stat().st_uid) == (UID, 0)
+
+
+def test_looks_for_changes_are_theirs(place: Path) -> None:
+    """The looks before and after a command: a directory that is closed to the user has no names."""
+    closed = place / "work/closed"
+    closed.mkdir(mode=0o700)
+
+    async def changed(user: User | None, word: str) -> list[str]:
+        looks = Looks([str(place / "work")], [], user=user)
+        comparison = await looks.compare(everything=False)
+        (closed / f"hidden-{word}").write_text("x")
+        (place / f"work/shown-{word}").write_text("x")
+        comparison.end()
+        found = await comparison.changes()
+        await looks.aclose()
+        return [Path(change.path).name for change in found.changes or ()]
+
+    assert asyncio.run(changed(User.find(AGENT), "one")) == ["shown-one"]
+    assert asyncio.run(changed(None, "two")) == ["hidden-two", "shown-two"]
+
+
+def test_the_port_of_a_daemon_that_crashed_is_nobody_elses(place: Path) -> None:
+    """What outlives it cannot listen there, nor kill who holds it; the next daemon gets it, and who waits there."""
+    home = place / "crash"
+    (home / "work").mkdir(parents=True)
+    os.chown(home / "work", UID, -1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = f"""
+import os, pathlib, socket, sys, time
+def tried():
+    found = set()
+    for host in ("127.0.0.1", "0.0.0.0"):
+        for option in (0, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            with socket.socket() as ours:
+                if option: ours.setsockopt(socket.SOL_SOCKET, option, 1)
+                try: ours.bind((host, {port})); ours.listen(); found.add("got it")
+                except OSError as error: found.add(error.errno)
+    return found
+pathlib.Path("ready").touch()
+while not pathlib.Path("crashed").exists(): time.sleep(0.01)
+os.kill(-1, 9)  # all that it may signal, but itself
+for _ in range(20):
+    found = tried()
+    time.sleep(0.005)
+pathlib.Path("found.new").write_text(str(found))
+os.rename("found.new", "found")
+"""
+    (home / "work/agent.py").write_text(script)
+    with running_daemon(home, shell__user=AGENT, server__port=str(port)) as daemon:
+        daemon.fresh()
+        daemon.run("setsid /usr/bin/python3 agent.py >/dev/null 2>&1 </dev/null &")
+        wait_for((home / "work/ready").exists)
+        daemon.process.kill()
+        daemon.process.wait()
+        (home / "work/crashed").touch()
+        wait_for((home / "work/found").exists)
+        assert (home / "work/found").read_text() == str({errno.EADDRINUSE})
+        with socket.create_connection(("127.0.0.1", port)) as waiting:
+            waiting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with running_daemon(home, shell__user=AGENT, server__port=str(port)) as following:
+                assert waiting.recv(12) == b"HTTP/1.1 200"
+                assert following.json("GET", "/status")["state"] == "available"
+    with socket.socket() as free:  # after an orderly end nobody holds it
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
 
 
 def test_a_thread_is_somebody_else_for_files_alone(place: Path) -> None:
     """It opens what they can and no more; for what is the daemon's own it is itself again; no other thread changes."""
-    user = User.find("nobody")
+    user = User.find(AGENT)
     closed = place / "closed"
     closed.write_text("x")
     closed.chmod(0o600)
