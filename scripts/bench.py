@@ -6,7 +6,7 @@
 The machine's own speed and its noise cancel out in the ratios. Compared are
     bare      a Starlette endpoint that does nothing, on the same server
     bare pty  the same around the simplest loop over a pty: write the command and an `echo MARK`, read up to it
-    drain     a command through a raw pty into a tight read loop
+    drain     a command through a raw pty, or a pipe, into a tight read loop
     other     the daemon of another checkout (--against), in the same interpreter
 The last part is the table of all targets that the parts have measured, met or missed: docs/performance.md has it.
 """
@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import fcntl
 import http.client
 import json
 import os
@@ -28,6 +29,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 KEY = "bench"
@@ -230,6 +232,21 @@ def drain(command: str) -> float:
     return time.perf_counter() - started
 
 
+def drain_pipe(command: str) -> float:
+    """Return the seconds that `command` needs through a pipe of the size of ours, likewise."""
+    started = time.perf_counter()
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1024 * 1024)
+    process = subprocess.Popen(["/bin/bash", "-c", command], stdin=subprocess.DEVNULL, stdout=writing)
+    os.close(writing)
+    buffer = bytearray(256 * 1024)
+    while os.readv(reading, [buffer]):
+        pass
+    process.wait()
+    os.close(reading)
+    return time.perf_counter() - started
+
+
 def memory_mb(pid: int) -> float:
     """Return the resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -386,6 +403,22 @@ class Bench:
                 print(f"  /health meanwhile: {percentiles(waits)}")
                 self.target(f"/health p99 beside it ({label}), ms", 1000 * waits[len(waits) * 99 // 100], 20)
 
+    def pipes(self, repeats: int = 5) -> None:
+        """100 MB over pipes, log on disk and answer included, beside a tight drain of the same pipe."""
+        with self.daemons() as daemons:
+            times: dict[str, list[float]] = {"drain": [], **{name: [] for name in daemons}}
+            form = {"Content-Type": "application/json"}
+            for _ in range(repeats):
+                times["drain"].append(drain_pipe(HUNDRED_MB))
+                for name, one in daemons.items():
+                    body = json.dumps({"command": HUNDRED_MB, "streams": "pipes"})
+                    times[name].append(timed(partial(Connection(one.port).post, "/exec", body, **form)))
+            for name in daemons:
+                ratio = statistics.median(times["drain"]) / statistics.median(times[name])
+                print(f"  100 MB over pipes, {name}: {ratio:.2f} of the tight drain, {min(times[name]):.2f} s")
+                if name == "ours":
+                    self.target("100 MB over pipes, of a tight drain", ratio, 0.9, at_least=True)
+
     def kept(self, count: int = 10_000) -> None:
         """What many kept runs cost: disk, memory, and time at the next start."""
         place = Path(tempfile.mkdtemp(dir=self.directory))
@@ -499,7 +532,7 @@ def show_files(port: int, directory: str) -> None:
     print(f"  view of 100,000 entries: {1000 * view:.0f} ms")
 
 
-PARTS = ("start", "quick", "cold", "clients", "output", "kept", "rest", "files")
+PARTS = ("start", "quick", "cold", "clients", "output", "pipes", "kept", "rest", "files")
 
 
 def main() -> None:

@@ -52,6 +52,23 @@ def test_each_stream_is_exact(daemon: RunningDaemon) -> None:
         assert answer.content == bytes(range(256)) * (size // 256)
 
 
+def test_a_flow_of_small_pieces_is_exact_and_goes_on_after_a_pause(daemon: RunningDaemon) -> None:
+    """All of it is there while the command goes on, and what comes after a pause and at the end as well."""
+    code = (
+        "import os, sys; w = lambda: [os.write(1, b'%07d\\n' % i) for i in range(5000)]; w(); sys.stdin.readline(); w()"
+    )
+    run_id = execute(daemon, [sys.executable, "-c", code], stdin_open=True, timeout=0)["run_id"]
+    whole = "".join(f"{number:07}\n" for number in range(5000))
+    seen = ""
+    while len(seen) < len(whole):
+        asked = {"cursor": len(seen), "wait": PATIENCE}
+        seen += daemon.json("GET", f"/runs/{run_id}/output", params=asked)["output"]
+    assert seen == whole
+    daemon.client.post(f"/runs/{run_id}/stdin", content=b"\n")
+    assert daemon.finished(run_id)["exit_code"] == 0
+    assert daemon.json("GET", f"/runs/{run_id}/output", params={"cursor": 0})["output"] == whole * 2
+
+
 @pytest.mark.parametrize("streams", ["pipes", "merged"])
 def test_input_that_nobody_reads_is_bounded(daemon: RunningDaemon, streams: str) -> None:
     """What would be too much is not taken at all; less is, and the daemon tells how much it has."""
@@ -166,7 +183,7 @@ def test_background_processes(daemon: RunningDaemon, tmp_path: Path) -> None:
 
 def test_a_server_of_json_is_driven(daemon: RunningDaemon) -> None:
     """Its input comes by requests, its output is read by cursor; repeats are not read twice, gaps are refused."""
-    run_id = execute(daemon, [sys.executable, "-uc", SERVER], stdin_open=True, timeout=0)["run_id"]
+    run_id = execute(daemon, [sys.executable, "-c", SERVER], stdin_open=True, timeout=0)["run_id"]
     sent = cursor = 0
     for number in range(5):
         line = json.dumps({"id": number, "params": f"call {number}"}) + "\n"
