@@ -108,16 +108,17 @@ def test_interrupts_of_a_shell_that_exits(daemon: RunningDaemon) -> None:
         assert works(daemon)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the driver's redirections find no descriptor below so low a soft limit: the next command is given up",
-)
-def test_exhausted_descriptors(daemon: RunningDaemon) -> None:
-    """A shell whose descriptors were all taken can be used afterwards."""
-    command = 'ulimit -Sn 40; for i in {1..100}; do exec {fd}</dev/null || break; done 2>/dev/null; echo "filled"'
+@pytest.mark.parametrize("limit", [5, 40, 200])
+@pytest.mark.parametrize("taken", [True, False])
+def test_exhausted_descriptors(daemon: RunningDaemon, limit: int, taken: bool) -> None:
+    """A shell that may have few descriptors, or whose descriptors were all taken, can be used afterwards."""
+    command = f"ulimit -Sn {limit}"
+    if taken:
+        command += "; for i in {1..200}; do exec {fd}</dev/null || break; done 2>/dev/null"
     result = daemon.run(command)
     assert result["status"] == "completed", result
     assert works(daemon)
+    assert int(daemon.run("ulimit -Sn")["stdout"]) == 1024
     assert daemon.run("exit 3")["exit_code"] == 3
     assert works(daemon)
 

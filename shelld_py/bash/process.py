@@ -561,6 +561,8 @@ class Bash(Root):
         self._carried = self._driver.carry(ended, self._carried, command, children=children)
         self.directory = self._checked_directory(ended.directory)
         self._previous_directory = ended.previous_directory
+        if "ulimit" in command:
+            self._repair.after_limiting()
 
     def _over_with(self, ended: Report | Death) -> None:
         """The command is over: tell whoever waits for that."""

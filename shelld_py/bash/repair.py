@@ -29,6 +29,8 @@ _SEEN_BEFORE_ACTING: Final = 2
 _ATTEMPTS: Final = 3
 """Closed descriptors need one, a lost boot pipe two: what is given back shows what else is missing."""
 _ENOUGH_DESCRIPTORS: Final = 1024
+_FEW_DESCRIPTORS: Final = 256
+"""Those of the driver end at 251: with a lower limit bash cannot put them back behind a command."""
 
 
 class Repair:
@@ -69,6 +71,14 @@ class Repair:
         else:
             self._seen = 0
 
+    def after_limiting(self) -> None:
+        """Look after a command that may have lowered the limit of descriptors: if so, bash has left its loop unheard.
+
+        The limit cannot stay: bash could do nothing any more.
+        """
+        if self._make_room(_FEW_DESCRIPTORS):
+            self._ask()
+
     def _suspect(self, mend: Callable[[], None]) -> None:
         self._seen += 1
         if self._seen < _SEEN_BEFORE_ACTING:
@@ -79,7 +89,7 @@ class Repair:
         if self._attempts > _ATTEMPTS:
             self._bash.send(signal.SIGKILL)
         else:
-            self._make_room()
+            self._make_room(_ENOUGH_DESCRIPTORS)
             mend()
 
     def _bring_back_builtins(self) -> None:
@@ -97,10 +107,12 @@ class Repair:
         self._terminal.write(self._driver.rescue_line)
         self._ask()
 
-    def _make_room(self) -> None:
-        """Raise bash's own limit of descriptors, where they have run out, so that it can speak again."""
+    def _make_room(self, least: int) -> bool:
+        """Raise bash's own limit of descriptors where it is below `least`; return whether that was done."""
         with contextlib.suppress(OSError, ValueError):
             soft, hard = resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE)
-            if soft < _ENOUGH_DESCRIPTORS:
+            if soft < least:
                 limits = (_ENOUGH_DESCRIPTORS, max(hard, _ENOUGH_DESCRIPTORS))
                 resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE, limits)
+                return True
+        return False

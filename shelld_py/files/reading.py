@@ -31,7 +31,7 @@ from shelld_py.files.models import (
     ViewRequest,
     ViewResult,
 )
-from shelld_py.files.open_file import OpenFile, directory_needed
+from shelld_py.files.open_file import OpenFile, directory_needed, meaning
 from shelld_py.files.paths import AllowedDirectories, Location, displayable, open_by_walk
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import chunks_of
@@ -157,11 +157,19 @@ class RawFile:
         self.start, self.length = _span(byte_range, self.size, self.path)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the range; fewer if something else cuts the file short meanwhile."""
+        """Yield the bytes of the range; fewer if something else cuts the file short meanwhile.
+
+        Raises what stands for what the system refuses.
+        """
         position, end = self.start, None if self.length is None else self.start + self.length
         while end is None or position < end:
             wanted = _PIECE if end is None else min(_PIECE, end - position)
-            data = await self._threads.run(functools.partial(os.pread, self._descriptor, wanted, position))
+            try:
+                data = await self._threads.run(functools.partial(os.pread, self._descriptor, wanted, position))
+            except BlockingIOError:  # of the kernel's files some, such as /proc/kmsg, have nothing more for the moment
+                return
+            except OSError as error:
+                raise meaning(error, self.path) from error
             if not data:
                 return
             position += len(data)

@@ -1,5 +1,6 @@
 """What would cost without end, on purpose or not: sizes, patterns, depths, files that the kernel makes up."""
 
+import asyncio
 import os
 import tracemalloc
 from pathlib import Path
@@ -199,3 +200,20 @@ def test_unreadable_pseudo_file_is_no_fault() -> None:
     refused = pytest.raises(NotAFile, match="not a stored file")
     with Location(directory, "mem", "/proc/self/mem") as location, OpenFile(location) as opened, refused:
         RawFile(opened, "/proc/self/mem", None, Threads(), hashed=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads the kernel's messages")
+def test_a_pseudo_file_that_has_nothing_more_ends() -> None:
+    """Of the kernel's messages those that are there are read; there is no end of a file behind them."""
+    directory = os.open("/proc", os.O_PATH)
+
+    async def read() -> None:
+        with Location(directory, "kmsg", "/proc/kmsg") as location, OpenFile(location) as opened:
+            try:
+                file = RawFile(opened, "/proc/kmsg", None, Threads(), hashed=False)
+            except (NotAFile, PermissionError):  # somebody has read them all, or the container hides them
+                return
+            async with file:
+                assert all([piece async for piece in file.chunks()])
+
+    asyncio.run(read())
