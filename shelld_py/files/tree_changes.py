@@ -199,8 +199,12 @@ class Comparison:
     def hurry(self) -> None:
         """Have the second look done in a second, or not at all."""
         self._hurried = True
-        if self._ending and self._helper:
-            asyncio.get_running_loop().call_later(_HURRIED, self._helper.kill)
+        if self._ending:
+            asyncio.get_running_loop().call_later(_HURRIED, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._helper:  # else it has looked, and may look for another run by now
+            self._helper.kill()
 
     def close(self) -> None:
         """The run has never begun: nothing is to be looked at."""
