@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from shelld_py.files import Looks
-from shelld_py.linux.users import User, own_files, uses_files_as
+from shelld_py.linux.users import User, missing_capabilities, own_files, uses_files_as
 from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or bool(missing_capabilities()),
+    reason="only root, with its capabilities, may become somebody else",
+)
 
 UID = 100_000 + os.getpid()
 """Of this test alone: it kills all that the user has."""

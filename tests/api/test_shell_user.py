@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from shelld_py.linux.users import missing_capabilities
 from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or bool(missing_capabilities()),
+    reason="only root, with its capabilities, may become somebody else",
+)
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -83,6 +87,15 @@ def test_ordinary_things_work(box: RunningDaemon) -> None:
     assert box.finished(run)["status"] == "killed"
     box.client.post("/recycle")
     wait_for(lambda: not alive(left))
+
+
+def test_a_file_is_standard_input(box: RunningDaemon) -> None:
+    """With a terminal, too, where bash opens it by its name, whatever that is; nobody must be able to do so."""
+    name = "it's $HOME"
+    box.client.put("/files/raw", params={"path": name}, content=b"content\n")
+    for streams in ("merged", "pipes"):
+        fields = {"command": "cat; id -un", "stdin_path": name, "streams": streams}
+        assert box.json("POST", "/exec", json=fields)["stdout"] == "content\nnobody\n"
 
 
 def test_files_for_a_shell_are_removed_with_it(box: RunningDaemon) -> None:
