@@ -101,6 +101,11 @@ class WebSocket:
         """Bytes that wait for the peer to take them, beside what the kernel holds."""
         return self._writer.transport.get_write_buffer_size()
 
+    @property
+    def gone(self) -> bool:
+        """Whether the peer is known to have left, and nothing of it is left to be received."""
+        return self._writer.is_closing() or self._reader.at_eof()
+
     async def send(self, message: bytes | str) -> None:
         """Send a message; returns when little enough waits for the peer to take it. Raises `Closed`."""
         self.put(message)

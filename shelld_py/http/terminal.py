@@ -329,8 +329,12 @@ class _Attached:
             self._noted = run
             self._note("type", None, run)
         await self._shell.write_stdin(text, eof=False, offset=None, run=run, person=True)
-        while run.running and self._shell.unread_input > _MOST_UNREAD:  # noqa: ASYNC110 (the kernel tells nobody)
+        while self._waits(run):  # noqa: ASYNC110 (the kernel tells nobody when a program has read)
             await asyncio.sleep(_UNREAD_PAUSE)
+
+    def _waits(self, run: LiveRun) -> bool:
+        """Whether too much of what was typed is unread, and there is still somebody to go on."""
+        return run.running and self._shell.unread_input > _MOST_UNREAD and not self._websocket.gone
 
     async def _run(self, text: str) -> None:
         if not text.strip():

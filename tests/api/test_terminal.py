@@ -234,6 +234,21 @@ def test_input_that_nobody_reads_takes_no_memory(daemon: RunningDaemon) -> None:
         assert daemon.client.post("/kill").status_code == 200
 
 
+def test_who_leaves_while_input_waits_is_not_kept(daemon: RunningDaemon) -> None:
+    """Though the program that is to read it goes on."""
+
+    def served() -> int:
+        return daemon.log.read_text().count("GET /terminal 101")
+
+    before = served()
+    with websocket(daemon.url) as terminal:
+        terminal.tell("run", command="stty raw; echo begun; sleep 100")
+        terminal.until(lambda: b"begun" in terminal.shown)
+        terminal.type(b"x" * 300_000)
+    wait_for(lambda: served() > before)
+    assert daemon.state() == "busy"
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
