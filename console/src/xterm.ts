@@ -54,7 +54,7 @@ const LIGHT: ITheme = {
 };
 
 const USUAL_FONT = 13;
-const SMALLEST_FONT = 7;
+const SMALLEST_FONT = 9; // what is wider is scrolled to
 const LARGEST_FONT = 14;
 const ALTERNATE = new Set([47, 1047, 1049]);
 const FOCUS = 1004;
