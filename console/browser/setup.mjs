@@ -45,8 +45,8 @@ export async function until(what, condition, patience = PATIENCE) {
 
 export class Daemon {
   constructor() {
-    this.directory = mkdtempSync(join(tmpdir(), "shelld-console-"));
-    this.work = join(this.directory, "work");
+    this.directory = mkdtempSync(join(tmpdir(), "demo-"));
+    this.work = join(this.directory, "app");
     mkdirSync(this.work);
   }
 

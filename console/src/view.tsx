@@ -185,7 +185,13 @@ function Ended({ run }: { run: Run }) {
   return (
     <div class="live">
       {problem && <p class="empty">{problem}</p>}
-      <div class="screen" ref={host} role="region" aria-label={TEXT.tabs.terminal} tabIndex={-1} />
+      <div
+        class="screen"
+        ref={host}
+        role="region"
+        aria-label={TEXT.terminalOf(title(run).slice(0, 100))}
+        tabIndex={-1}
+      />
     </div>
   );
 }
