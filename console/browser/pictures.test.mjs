@@ -68,6 +68,12 @@ for (const scheme of ["dark", "light"]) {
       await person.sees("survives a million rows");
       await page.waitForTimeout(2500); // for a few figures of what it uses
       await look("live");
+      if (scheme === "dark" && size === "wide") {
+        await page.setViewportSize({ width: 1100, height: 690 });
+        await page.waitForTimeout(500);
+        await person.shot("readme"); // docs/console.png is this one
+        await page.setViewportSize({ width, height });
+      }
       await pane("Runs");
       await look("runs");
       await page.click(".run:has-text('List the project')");

@@ -335,5 +335,5 @@ function footing(run: Run): string {
   const took = duration(run.duration);
   const line = end ? `\x1b[31m${plain(end)}\x1b[0m\x1b[2m · ${took}` : `\x1b[2m✓ ${took}`;
   // What a program has left behind: another screen, colours, a hidden cursor, the mouse.
-  return `\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b[r\x1b[9999;1H\x1b[0m\r\n${line}\x1b[0m\r\n\r\n`;
+  return `\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b7\x1b[r\x1b8\x1b[0m\r\n${line}\x1b[0m\r\n\r\n`;
 }

@@ -80,7 +80,6 @@ export function Ports() {
               type="button"
               disabled={observer}
               title={observer ? TEXT.observerWhy : TEXT.openPort(port.port)}
-              aria-label={TEXT.openPort(port.port)}
               onClick={() => openPort(port)}
             >
               <span class="mono">{port.port} ↗</span>

@@ -228,7 +228,7 @@ function ScreenPicture({ run }: { run: Run }) {
     };
   }, [run.run_id, run.status]);
   return (
-    <div class="picture">
+    <div class="picture" tabIndex={0} role="region" aria-label={TEXT.tabs.screen}>
       {picture ? (
         <img src={picture.url} alt={TEXT.screenAlt(picture.text)} />
       ) : (
