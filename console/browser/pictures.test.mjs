@@ -69,7 +69,7 @@ for (const scheme of ["dark", "light"]) {
       await page.waitForTimeout(2500); // for a few figures of what it uses
       await look("live");
       if (scheme === "dark" && size === "wide") {
-        await page.setViewportSize({ width: 1100, height: 690 });
+        await page.setViewportSize({ width: 1060, height: 660 });
         await page.waitForTimeout(500);
         await person.shot("readme"); // docs/console.png is this one
         await page.setViewportSize({ width, height });

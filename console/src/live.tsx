@@ -1,6 +1,6 @@
 // The terminal of a shell as it is: watched, and taken over by a person who may.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { verb } from "./api.ts";
+import { verb, withQuery } from "./api.ts";
 import { CommandLine } from "./command.tsx";
 import { duration, ending, firstLine, size } from "./format.ts";
 import { store, useStore } from "./store.ts";
@@ -12,6 +12,7 @@ import { TerminalView } from "./xterm.ts";
 const REPLAY = 262_144;
 const FIRST_RETRY = 500;
 const LONGEST_RETRY = 5000;
+const MOST_WAITING = 2_000_000; // bytes to be drawn: some tenths of a second
 const REMEASURE = 3000; // ms: a shell that runs one quick command after the other is not asked each time
 
 type Message =
@@ -164,6 +165,11 @@ function connect(
   let keyboard: WebSocket | null = null;
   let shown: string | null = null;
   let measured = 0;
+  /** The run that had ended when the connection began, and whether the connection tells of it all the same. */
+  let before: string | null = null;
+  let again = false;
+  let waiting = 0;
+  let leftOut = 0;
   let closed = false;
   let retry = FIRST_RETRY;
   let timer = 0;
@@ -186,14 +192,37 @@ function connect(
       void view.write(footing(run));
     }
   };
+  /** Writes output as fast as it can be drawn; what comes faster is left out, and that is said. */
+  const show = (data: Uint8Array) => {
+    if (waiting > MOST_WAITING) {
+      leftOut += data.length;
+      return;
+    }
+    if (leftOut) {
+      void view.write(`\x1b[0m\r\n\x1b[2m${TEXT.leftOut(size(leftOut))}\x1b[0m\r\n`);
+      leftOut = 0;
+    }
+    waiting += data.length;
+    void view.write(data).then(() => {
+      waiting -= data.length;
+    });
+  };
   const onMessage = (event: MessageEvent) => {
+    if (closed) {
+      return;
+    }
     if (typeof event.data !== "string") {
-      void view.write(new Uint8Array(event.data));
+      if (!again) {
+        show(new Uint8Array(event.data));
+      }
       return;
     }
     const message = JSON.parse(event.data) as Message;
     if (message.type === "run") {
-      onRun(message);
+      again = message.run_id === before;
+      if (!again) {
+        onRun(message);
+      }
     } else if (message.type === "gap") {
       void view.write(`\r\n\x1b[2m${TEXT.droppedBytes(size(message.dropped))}\x1b[0m\r\n`);
     }
@@ -204,18 +233,26 @@ function connect(
     }
     view.clear();
     shown = null;
+    again = false;
     measured = performance.now();
     await measure(view, session);
-    await lastRun(view, session);
     if (closed || !store.api) {
       return;
     }
-    socket = store.api.terminal(session, `replay=${REPLAY}&watch=true`);
-    socket.onopen = () => {
+    const mine = store.api.terminal(session, `replay=${REPLAY}&watch=true`);
+    socket = mine;
+    let shownSoFar = Promise.resolve();
+    mine.onopen = () => {
       retry = FIRST_RETRY;
       told(true);
+      // What comes waits until the end of the run before is shown: that has been asked for when nothing new can be missed.
+      shownSoFar = lastRun(view, session).then((runId) => {
+        before = runId;
+      });
     };
-    socket.onmessage = onMessage;
+    mine.onmessage = (event) => {
+      shownSoFar = shownSoFar.then(() => onMessage(event));
+    };
     socket.onclose = () => {
       if (!closed) {
         told(false);
@@ -298,13 +335,19 @@ async function measure(view: TerminalView, session: string): Promise<void> {
   }
 }
 
-/** Shows how the last command ended, where none runs. */
-async function lastRun(view: TerminalView, session: string): Promise<void> {
-  const last = store.model.newest(session);
-  if (!store.model.current(session) && last) {
+/** Shows how the last command ended, where none runs; returns which one. */
+async function lastRun(view: TerminalView, session: string): Promise<string | null> {
+  try {
+    const [last] = (await store.api?.json<Run[]>("GET", withQuery("/runs", { session_id: session, limit: 1 }))) ?? [];
+    if (!last || last.status === "running") {
+      return null;
+    }
     await view.write(heading(last));
-    await writeEnd(view, last).catch(() => undefined); // it is kept no more
+    await writeEnd(view, last);
     await view.write(footing(last));
+    return last.run_id;
+  } catch {
+    return null; // it is kept no more, or the connection is gone, which the socket will tell
   }
 }
 
@@ -335,5 +378,5 @@ function footing(run: Run): string {
   const took = duration(run.duration);
   const line = end ? `\x1b[31m${plain(end)}\x1b[0m\x1b[2m · ${took}` : `\x1b[2m✓ ${took}`;
   // What a program has left behind: another screen, colours, a hidden cursor, the mouse.
-  return `\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b7\x1b[r\x1b8\x1b[0m\r\n${line}\x1b[0m\r\n\r\n`;
+  return `\x1b[?47l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1l\x1b[?2004l\x1b[?25h\x1b7\x1b[r\x1b8\x1b[0m\r\n${line}\x1b[0m\r\n\r\n`;
 }

@@ -30,7 +30,7 @@ export function Output({ run }: { run: Run }) {
   const [place, setPlace] = useState({ top: 0, seen: 600 });
   const reader = useRef<Reader | null>(null);
   const box = useRef<HTMLDivElement>(null);
-  const following = useRef(run.status === "running");
+  const following = useRef<boolean | null>(null);
   const path = `/runs/${encodeURIComponent(run.run_id)}`;
 
   useEffect(() => {
@@ -43,6 +43,9 @@ export function Output({ run }: { run: Run }) {
   const lines = page ? page.pieces.flatMap((piece) => piece.lines) : [];
   const rows = visibleRows(lines.length, HEIGHT, place.top, place.seen, 20);
   useLayoutEffect(() => {
+    if (page?.pieces.length && following.current === null) {
+      following.current = run.status === "running" || (page.pieces[0]?.from ?? 0) > 0;
+    }
     if (following.current && box.current) {
       box.current.scrollTop = box.current.scrollHeight;
     }

@@ -119,6 +119,7 @@ export const TEXT = {
   toTop: "Beginning",
   toEnd: "End",
   download: "Download",
+  leftOut: (count: string) => `… ${count} came too fast to be shown here: Output has them …`,
   droppedBytes: (count: string) => `… ${count} are not kept any more …`,
   showing: (from: string, to: string, all: string) => `${from} to ${to} of ${all}`,
   stderr: "stderr",
