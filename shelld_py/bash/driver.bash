@@ -91,8 +91,8 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 @then@; \builtin test 1; } >&251 2>&251 || \builtin test 1
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
-# So is a loop that has lost its texts.
-__shelld=; \builtin test -e /dev/fd/244 && __shelld=${DIRSTACK[*]+idle}
+# So is one that is associative now, which takes an unset, and a loop that has lost its texts.
+__shelld=; \builtin test -e /dev/fd/244 && __shelld=${DIRSTACK[*]+${DIRSTACK[*]@a}}; __shelld=${__shelld%%A*}
 
 ### then_prompt: no prompt may be seen, and none of its commands runs
 __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'
