@@ -17,7 +17,10 @@ that user, in a directory of our own in memory that can be entered, but neither 
 """
 
 import contextlib
+import fcntl
+import functools
 import os
+import stat
 import tempfile
 from typing import Final
 
@@ -33,6 +36,7 @@ _FILES: Final = ("text", "loop", "script", "scratch")
 _MEMORY: Final = "/dev/shm"  # noqa: S108 (a name that cannot be guessed is made there, as everywhere)
 """A file system in memory that containers have too, also where their root is read-only (shm_overview(7))."""
 _ENTER_ALONE: Final = 0o711
+_PREFIX: Final = "shelld-py-"
 
 
 class Channels:
@@ -41,7 +45,7 @@ class Channels:
     def __init__(self, user: User | None = None) -> None:
         """Make them for a bash of `user`, None for our own. Raises `OSError`."""
         self._user = user
-        self._directory = _directory() if user else ""
+        self._directory, self._lock = _directory() if user else ("", -1)
         self._made = 0
         self.boot_pipe = self._pipe("boot")
         """bash reads lines from it."""
@@ -190,13 +194,34 @@ class Channels:
             os.close(descriptor)
         if self._directory:
             remove_tree(self._directory)
+            os.close(self._lock)
 
 
-def _directory() -> str:
-    """Make a directory for what is shared with a bash of another user."""
-    path = tempfile.mkdtemp(prefix="shelld-py-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
-    os.chmod(path, _ENTER_ALONE)
-    return path
+def _directory() -> tuple[str, int]:
+    """Make a directory for what is shared with a bash of another user; return it, and a descriptor that locks it."""
+    place = _MEMORY if os.access(_MEMORY, os.W_OK) else tempfile.gettempdir()
+    _remove_left(place)
+    path = tempfile.mkdtemp(prefix=_PREFIX, dir=place)
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    os.chmod(path, _ENTER_ALONE)  # after the lock: by its mode it is known for one that is locked, or was left
+    return path, lock
+
+
+@functools.cache
+def _remove_left(place: str) -> None:
+    """Remove, once, the directories of daemons that were killed: nobody locks them, and no other user can open them."""
+    for name in os.listdir(place):
+        if name.startswith(_PREFIX):
+            with contextlib.suppress(OSError):
+                lock = os.open(f"{place}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    status = os.fstat(lock)
+                    if (status.st_uid, stat.S_IMODE(status.st_mode)) == (os.geteuid(), _ENTER_ALONE):
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        remove_tree(f"{place}/{name}")
+                finally:
+                    os.close(lock)
 
 
 def _pipe() -> int:

@@ -221,7 +221,10 @@ def test_looks_for_changes_are_theirs(place: Path) -> None:
 
 
 def test_the_port_of_a_daemon_that_crashed_is_nobody_elses(place: Path) -> None:
-    """What outlives it cannot listen there, nor kill who holds it; the next daemon gets it, and who waits there."""
+    """What outlives it cannot listen there, nor kill who holds it; the next daemon gets it, with who waits there.
+
+    That one also removes what the shells of the crashed one have shared with it.
+    """
     home = place / "crash"
     (home / "work").mkdir(parents=True)
     os.chown(home / "work", UID, -1)
@@ -251,6 +254,7 @@ os.rename("found.new", "found")
     (home / "work/agent.py").write_text(script)
     with running_daemon(home, shell__user=AGENT, server__port=str(port)) as daemon:
         daemon.fresh()
+        left = Path(daemon.run("readlink /proc/$$/fd/244")["stdout"].strip()).parent
         daemon.run("setsid /usr/bin/python3 agent.py >/dev/null 2>&1 </dev/null &")
         wait_for((home / "work/ready").exists)
         daemon.process.kill()
@@ -263,6 +267,10 @@ os.rename("found.new", "found")
             with running_daemon(home, shell__user=AGENT, server__port=str(port)) as following:
                 assert waiting.recv(12) == b"HTTP/1.1 200"
                 assert following.json("GET", "/status")["state"] == "available"
+                assert left.exists()
+                following.fresh()
+                assert not left.exists()
+                following.run("true")
     with socket.socket() as free:  # after an orderly end nobody holds it
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))
