@@ -13,6 +13,8 @@ import gc
 import ipaddress
 import logging
 import os
+import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -65,6 +67,8 @@ _IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Their default action would end the process and leave all behind."""
 _LEAST_DESCRIPTORS: Final = 256
 """What a bash must be allowed to open: the descriptors of its driver end at 249."""
+_NOT_PRIVATE: Final = ("server.data_directory", "shell.command")
+"""The first is made private when it is claimed."""
 _ENDING: Final = "The daemon is shutting down."
 
 
@@ -407,6 +411,7 @@ def _check_out_of_reach(user: User, settings: Settings) -> None:
     for name, path in (
         ("server.data_directory", settings.server.data_directory),
         ("server.key_file", settings.server.key_file),
+        ("shell.command", shutil.which(shlex.split(settings.shell.command)[0]) or ""),  # it is asked for its version
         ("files.backup_directory", settings.files.backup_directory),
         ("logging.file", settings.logging.file),
         ("logging.audit", settings.logging.audit),
@@ -415,7 +420,7 @@ def _check_out_of_reach(user: User, settings: Settings) -> None:
             raise ConfigError(
                 f"{name}: {settings.shell.user} (shell.user) can write to {where}: it must be out of reach"
             )
-        if path and name != "server.data_directory" and user.can_read(path):  # that one is made private by its claim
+        if path and name not in _NOT_PRIVATE and user.can_read(path):
             raise ConfigError(f"{name}: {settings.shell.user} (shell.user) can read {path}: chmod go= {path}")
 
 

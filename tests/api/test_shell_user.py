@@ -184,3 +184,10 @@ def test_what_the_daemon_keeps_must_be_out_of_their_reach(place: Path) -> None:
     for setting in ("server.data_directory", "files.backup_directory", "logging.file", "logging.audit"):
         said = refusal(place, "shell.user=nobody", f"{setting}={work}/below/it")
         assert f"{setting}: nobody (shell.user) can write to {work}" in said
+    shutil.copy("/bin/bash", work / "bash")
+    assert "shell.command: nobody (shell.user) can write" in refusal(
+        place, "shell.user=nobody", f"shell.command={work}/bash"
+    )
+    (place / "key").write_text(KEY)
+    said = refusal(place, "shell.user=nobody", f"server.key_file={place}/key")
+    assert f"server.key_file: nobody (shell.user) can read {place}/key: chmod go= {place}/key" in said
