@@ -269,6 +269,26 @@ test("sessions are opened, seen beside each other and closed; a port is told of"
   await person.close();
 });
 
+test("what a command did to files is listed, and what it serves is opened through the proxy", async () => {
+  const other = await new Daemon().start({ "server.proxy": true, "server.proxy_port": 0 });
+  const { run_id } = await other.run("echo written > new.txt", { changes: true });
+  const serve =
+    "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler); s.serve_forever()";
+  await other.run(`python3 -c "${serve}"`, { timeout: 0 });
+  const person = await Person.open(other);
+  await person.page.click(`#run-${run_id}`);
+  await person.tab("Files changed");
+  await person.says(".changes .created", "new.txt");
+  await person.page.click(".changes button");
+  await person.says(".code", "written");
+  await until("the port", async () => (await person.page.locator(".ports li").count()) === 1);
+  const [opened] = await Promise.all([person.context.waitForEvent("page"), person.page.click(".ports li button")]);
+  await until("its page", async () => /new\.txt/.test(await opened.content().catch(() => "")));
+  assert.notEqual(new URL(opened.url()).port, new URL(other.url).port);
+  await person.close();
+  await other.remove();
+});
+
 test("an observer's page changes nothing, and says why", async () => {
   const { key, observer_id } = await daemon.ask("POST", "/observers", { expires: "1h" });
   const person = await Person.open(daemon, { key });
@@ -380,6 +400,7 @@ test("memory near its limit is red", async () => {
 });
 
 test("by keys alone", async () => {
+  await daemon.run("true");
   const person = await Person.open(daemon);
   await person.says(".top .state", "ready");
   await person.page.keyboard.press("?");
