@@ -36,7 +36,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def separated(place: Path) -> Iterator[RunningDaemon]:
     """A daemon whose shells are nobody's."""
-    with running_daemon(place, shell__user="nobody") as daemon:
+    with running_daemon(place, shell__user="nobody", timeout__kill="0.2s") as daemon:
         yield daemon
 
 
