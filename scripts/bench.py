@@ -159,6 +159,7 @@ def daemon(directory: Path, checkout: Path = ROOT, **settings: str) -> Iterator[
     environ["SHELLD_SERVER__DATA_DIRECTORY"] = f"{directory}/data"
     environ["HOME"] = str(directory)  # bash reads ~/.bashrc at its start: somebody's own is not to be measured
     environ["PYTHONPATH"] = str(checkout)
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "shelld_py"], env=environ, cwd=directory, stdout=subprocess.PIPE, text=True
