@@ -203,7 +203,9 @@ class _Writer:
         if body.raw and body.model:
             content[TEXT] = {"schema": {"type": "string", "description": body.raw}}
         if body.unlimited_with:
-            content[BYTES] = {"schema": {"description": f"With `{body.unlimited_with}`: the standard input."}}
+            meaning = f"With `{body.unlimited_with}`: the standard input."
+            # Beside other kinds of body, generators need a type to tell them apart by.
+            content[BYTES] = {"schema": {"type": "string", "format": "binary", "description": meaning}}
         elif body.raw and not body.model:
             content[BYTES] = {"schema": {"description": body.raw}}
         return {"required": body.required, "content": content}
