@@ -408,6 +408,7 @@ test("by keys alone", async () => {
   await person.shot("keys-dark-wide");
   assert.deepEqual(await person.axe(), []);
   await person.page.keyboard.press("Escape");
+  await until("the keys are gone", async () => !(await person.page.locator("dialog").count()));
   await person.page.keyboard.press("j");
   await person.says(".back", "Back to live");
   await person.page.keyboard.press("3");
