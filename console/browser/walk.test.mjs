@@ -98,7 +98,7 @@ test("a person takes over, answers, and hands back; the other one sees it, and t
   await one.page.click("text=Ctrl-C");
   await one.says(".top .state", "ready");
   await runs(one, "(trap '' INT; sleep 60)");
-  await one.page.click("button:has-text('Kill')");
+  await one.page.click(".controls button:has-text('Kill')");
   await one.says(".top .state", "ready");
   await one.close();
   await two.close();
