@@ -1,5 +1,6 @@
 """Fixtures: a daemon for all tests that only need its shell, and a way to start others."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,12 @@ from tests.daemons import LONG, RunningDaemon, running_daemon
 # A change is judged by the same examples each time; new ones are looked for where there is time.
 hypothesis.settings.register_profile("steady", derandomize=True)
 hypothesis.settings.load_profile("default" if LONG else "steady")
+
+
+# Who is started in the background ignores these, and all that it starts does: tests of Ctrl-C would wait for ever.
+for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

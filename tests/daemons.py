@@ -94,6 +94,15 @@ class RunningDaemon:
             int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         ]
 
+    def shells(self) -> list[int]:
+        """Return the pids of those that are no helpers, which may stay for a while after the run that needed them."""
+        found = []
+        for pid in self.children():
+            with contextlib.suppress(OSError):
+                if b"--helper" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
     def stop(self) -> int:
         """Ask the daemon to end by a signal; return its exit status."""
         self.client.close()

@@ -445,22 +445,22 @@ def test_exec(daemon: RunningDaemon) -> None:
 
 def test_exec_with_a_background_process(daemon: RunningDaemon) -> None:
     """A one-shot command's background process lives on; when it has ended no shell is left."""
-    before = set(daemon.children())
+    before = set(daemon.shells())
     result = execute(daemon, "sleep 4717 & echo $!")
     pid = int(result["stdout"].splitlines()[-1])
     assert (result["status"], result["background_pids"]) == ("completed", [pid])
     assert alive(pid)
     os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: set(daemon.children()) <= before)
+    wait_for(lambda: set(daemon.shells()) <= before)
 
 
 def test_many_one_shot_commands(daemon: RunningDaemon) -> None:
     """Thirty one-shot commands at once each give their own answer, and nothing is left of them."""
-    before = set(daemon.children())
+    before = set(daemon.shells())
     with ThreadPoolExecutor(30) as pool:
         results = list(pool.map(lambda number: execute(daemon, f"echo {number}; sleep 0.1; exit {number}"), range(30)))
     assert [(result.get("stdout"), result.get("exit_code")) for result in results] == [(f"{n}\n", n) for n in range(30)]
-    wait_for(lambda: set(daemon.children()) <= before)
+    wait_for(lambda: set(daemon.shells()) <= before)
 
 
 # --- metadata and files -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ JOBS = 100
 
 def test_a_hundred_jobs_at_once(daemon: RunningDaemon) -> None:
     """Each has its own output and exit code, all run at the same time, and nothing of them stays."""
-    before = daemon.children()
+    before = daemon.shells()
 
     def job(number: int) -> Any:
         command = f"echo {number}; read -r line; echo $line >&2; (exit {number})"
@@ -32,6 +32,6 @@ def test_a_hundred_jobs_at_once(daemon: RunningDaemon) -> None:
         result = daemon.finished(f"job-{number}")
         assert (result["stdout"], result["stderr"]) == (f"{number}\n", f"line {number}\n")
         assert (result["status"], result["exit_code"]) == ("completed", number)
-    wait_for(lambda: daemon.children() == before)
+    wait_for(lambda: daemon.shells() == before)
     for number in range(JOBS):
         daemon.client.delete(f"/runs/job-{number}")

@@ -390,7 +390,7 @@ def test_fork_storm_ends(daemon: RunningDaemon) -> None:
     daemon.run("storm() { sleep 0.02; storm 91919 & }; for i in 1 2 3; do storm 91919 & done 2>/dev/null")
     assert daemon.client.post("/recycle").text == "ready"
     assert daemon.run("echo fine")["stdout"] == "fine\n"
-    wait_for(lambda: len(daemon.children()) == 1)
+    wait_for(lambda: len(daemon.shells()) == 1)
 
 
 def test_simultaneous_recycles(daemon: RunningDaemon) -> None:
@@ -398,7 +398,7 @@ def test_simultaneous_recycles(daemon: RunningDaemon) -> None:
     waiting = [Waiting(daemon, "POST", "/recycle") for _ in range(5)]
     assert {item.answer().status for item in waiting} <= {200, 409}
     assert daemon.state() == "ready"
-    wait_for(lambda: len(daemon.children()) == 1)
+    wait_for(lambda: len(daemon.shells()) == 1)
     assert daemon.run("echo fine")["stdout"] == "fine\n"
 
 

@@ -375,7 +375,7 @@ def test_data_is_private(ready_daemon: RunningDaemon) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
     files = list((ready_daemon.data / "runs" / run_id).iterdir())
     journal = list((ready_daemon.data / "journal").iterdir())
-    assert {path.name for path in files} == {"output.log", "snapshot.json"}
+    assert {path.name for path in files} == {"output.log", "snapshot.json", "timing"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in [*files, *journal, ready_daemon.data / "lock"]} == {0o600}
 
 

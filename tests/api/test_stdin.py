@@ -168,7 +168,7 @@ def test_status_of_a_ready_shell(daemon: RunningDaemon) -> None:
     }  # fmt: skip
     assert (status["state"], status["session_id"], status["working_directory"]) == ("ready", "main", "/usr")
     assert (status["run"], status["last_run_id"], status["sessions"]) == (None, run_id, 0)
-    assert (status["idle_timeout"], status["shell_pid"]) == (1800, daemon.children()[0])
+    assert (status["idle_timeout"], status["shell_pid"]) == (1800, daemon.shells()[0])
     assert status["uptime"] > 0
     assert status["idle"] >= 0
 

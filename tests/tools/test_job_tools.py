@@ -131,6 +131,6 @@ def test_a_long_output_is_cut_in_the_middle(bench: Bench) -> None:
 def test_the_shell_of_a_job_is_gone_when_it_is_closed(bench: Bench) -> None:
     shell_id = bench.call("shell_start", command="echo $$; sleep 60").result["shell_id"]
     pid = int(bench.call("shell_wait", shell_id=shell_id, from_cursor=0).result["output"])
-    assert pid in bench.daemon.children()
+    assert pid in bench.daemon.shells()
     bench.call("shell_close", shell_id=shell_id)
-    wait_for(lambda: pid not in bench.daemon.children())
+    wait_for(lambda: pid not in bench.daemon.shells())
