@@ -15,7 +15,7 @@ import pytest
 
 from shelld_py.files import Looks
 from shelld_py.linux.users import User, missing_capabilities, own_files, uses_files_as
-from tests.daemons import KEY, RunningDaemon, alive, running_daemon, wait_for
+from tests.daemons import KEY, RunningDaemon, alive, processes_with, running_daemon, wait_for
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or bool(missing_capabilities()),
@@ -81,7 +81,7 @@ def of_files(daemon: RunningDaemon, operation: str, **fields: Any) -> dict[str, 
 def daemons_processes(daemon: RunningDaemon) -> list[int]:
     """The daemon, and the helper from which its commands with pipes come: it has been there before any of those."""
     daemon.json("POST", "/exec", json={"command": "true", "streams": "pipes"})
-    helper = min(pid for pid in daemon.children() if b"keeper" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    helper = min(set(daemon.children()) & set(processes_with("keeper")))
     return [daemon.process.pid, helper]
 
 

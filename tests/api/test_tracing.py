@@ -19,11 +19,11 @@ def shown_to(daemon: RunningDaemon, trace: str | bytes) -> str:
 @pytest.mark.parametrize("path", ["/run", "/exec"])
 @pytest.mark.parametrize("form", ["text/plain", "application/json"])
 def test_the_answer_of_a_command_tells_where_its_time_went(daemon: RunningDaemon, path: str, form: str) -> None:
-    """The parts are in milliseconds, and the wait is at least as long as the command takes."""
+    """The parts are in milliseconds, and take at least as long as the command, which may begin before that is noted."""
     answer = daemon.client.post(path, content="sleep 0.05", headers={"Accept": form})
     parts = re.fullmatch(r"queue;dur=([\d.]+), bash;dur=([\d.]+), render;dur=([\d.]+)", answer.headers["server-timing"])
     assert parts
-    assert float(parts[2]) >= 50
+    assert float(parts[1]) + float(parts[2]) >= 50
 
 
 def test_a_command_is_given_the_trace_of_its_request(daemon: RunningDaemon) -> None:
