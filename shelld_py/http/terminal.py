@@ -81,17 +81,13 @@ class WebSocketResponse(Response):
             token = accepted(header(request, b"sec-websocket-key") or b"")
         except ValueError:
             raise InvalidRequest("The header Sec-WebSocket-Key must be the Base64 of 16 bytes.") from None
-        if subprotocol not in subprotocols(request):
-            raise InvalidRequest(f"The header Sec-WebSocket-Protocol must offer {subprotocol}.")
-        super().__init__(
-            status_code=101,
-            headers={
-                "Upgrade": "websocket",
-                "Connection": "Upgrade",
-                "Sec-WebSocket-Accept": token.decode(),
-                "Sec-WebSocket-Protocol": subprotocol,
-            },
-        )
+        offered = subprotocols(request)
+        if offered and subprotocol not in offered:
+            raise InvalidRequest(f"The header Sec-WebSocket-Protocol must offer {subprotocol}, or nothing.")
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": token.decode()}
+        if offered:
+            headers["Sec-WebSocket-Protocol"] = subprotocol
+        super().__init__(status_code=101, headers=headers)
         self._serve = serve
 
     async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:

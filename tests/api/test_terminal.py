@@ -101,6 +101,8 @@ def test_without_the_key_or_an_upgrade_there_is_none(daemon: RunningDaemon) -> N
     assert refused.value.status == 400
     with websocket(daemon.url, key=None, subprotocols=(TERMINAL, "key.dGVzdC1rZXk")) as terminal:
         assert terminal.subprotocol == TERMINAL
+    with websocket(daemon.url, subprotocols=()) as terminal:
+        assert terminal.subprotocol is None
     answer = daemon.ask("GET", "/terminal", key="test-key")
     assert (answer.status, b"upgrade_required" in answer.body) == (426, True)
 
