@@ -492,7 +492,7 @@ def busy_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDae
 
 
 @settings(
-    max_examples=400 if LONG else 12,
+    max_examples=400 if LONG else 6,
     derandomize=not LONG,
     deadline=None,
     database=None,

@@ -444,7 +444,7 @@ def test_nothing_leaks(start_daemon) -> None:
     daemon.client.post("/recycle")
     daemon.run("true")
     before = held()
-    for number in range(80):
+    for number in range(40):
         some_runs(number)
         if number % 4 == 0:
             assert daemon.client.post("/recycle").text == "ready"

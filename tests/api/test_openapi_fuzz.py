@@ -29,7 +29,7 @@ from shelld_py.http.app import ENDPOINTS
 from shelld_py.http.openapi import document
 from tests.daemons import KEY, RunningDaemon, running_daemon
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
 SEED = os.environ.get("FUZZ_SEED")
 API = schemathesis.openapi.from_dict(json.loads(document(ENDPOINTS)))
 DECLARED = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}

@@ -64,7 +64,7 @@ def test_what_it_tells(daemon: RunningDaemon, gates: Callable[[str], Gate]) -> N
         "env": {"SHELL": "/bin/bash", "TERM": "xterm-256color"}, "duration": result["duration"],
     }  # fmt: skip
     assert [event[1:] for event in events] == [["o", "first "], ["o", "ä\ufffd"], ["r", "120x40"], ["o", "last\r\n"]]
-    assert events[0][0] < 0.1 < events[1][0]
+    assert max(events[0][0], 0.1) < events[1][0]
     _is_that_of_the_log(daemon, run_id)
 
 
@@ -95,7 +95,7 @@ def test_a_flood(daemon: RunningDaemon) -> None:
 
 def test_streams_apart(daemon: RunningDaemon) -> None:
     """Both are in it, in the order in which they came."""
-    command = "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three"
+    command = "echo one; sleep 0.3; echo two >&2; sleep 0.3; echo three"
     for streams in ("separate", "pipes"):
         result = daemon.json("POST", "/exec", json={"command": command, "streams": streams})
         assert _output(_recording(daemon, result["run_id"])[1]) == "one\r\ntwo\r\nthree\r\n"
@@ -120,10 +120,10 @@ def test_it_survives_the_daemon_whatever_becomes_of_the_file(tmp_path: Path) -> 
     with running_daemon(tmp_path, output__log_max="2000") as daemon:
         daemon.fresh()
         runs = [daemon.run(command)["run_id"] for _ in range(4)]
-        whole = daemon.run("seq 2000; sleep 0.1; echo end", max_output=1)
+        whole = daemon.run("seq 2000; sleep 0.5; echo end", max_output=1)
         long = whole["run_id"]
         recordings = [_recording(daemon, run_id) for run_id in (*runs, long)]
-        killed = daemon.start("echo a; sleep 0.1; echo b; read -r")
+        killed = daemon.start("echo a; sleep 0.5; echo b; read -r")
         wait_for(lambda: _output(_recording(daemon, killed)[1]) == "a\r\nb\r\n")
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
@@ -138,14 +138,14 @@ def test_it_survives_the_daemon_whatever_becomes_of_the_file(tmp_path: Path) -> 
             assert _recording(daemon, run_id)[1] == [[duration, "o", "a\r\nb\r\n"]]
         first, second = _recording(daemon, killed)[1]
         assert (first[1:], second[1:]) == (["o", "a\r\n"], ["o", "b\r\n"])
-        assert second[0] - first[0] >= 0.08
+        assert second[0] - first[0] > 0.05
         # Where the middle is missing, it is said, and what comes after has its own time.
         _, events = _recording(daemon, long)
         (marker,) = (event for event in events if event[1] == "m")
         dropped = int(marker[2].split()[0])
         assert dropped + len(_output(events).replace("\r\n", "\n")) == whole["cursor"]
         assert events[-1][2].endswith("end\r\n")
-        assert events[-1][0] - events[0][0] >= 0.08
+        assert events[-1][0] - events[0][0] > 0.05
         assert daemon.client.delete(f"/runs/{runs[3]}").status_code == 200
         daemon.fresh()
         for _ in range(6):
