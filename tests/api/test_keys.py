@@ -1,5 +1,6 @@
 """Keys by their names, in real programs."""
 
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,41 @@ def test_git_adds_by_pieces(daemon: RunningDaemon, tmp_path: Path) -> None:
     _press(daemon, "y", "Enter")
     assert daemon.finished(run_id)["exit_code"] == 0
     assert "+b" in daemon.run("git diff --cached")["stdout"]
+
+
+def test_git_rebases_in_an_editor(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """`git rebase -i`, with a commit dropped in vim."""
+    _needs("git")
+    _needs("vim")
+    commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m"
+    daemon.run(f"cd {tmp_path} && git init -q && for name in first second third; do {commit} $name; done")
+    run_id = daemon.start(
+        "git -c user.name=a -c user.email=a@b -c sequence.editor='vim -u NONE -N' rebase -i --empty=keep --root"
+    )
+    _shown(daemon, lambda screen: screen["alternate"] and "pick" in screen["lines"][2])
+    _press(daemon, "Down", "dd", ":wq", "Enter")
+    assert daemon.finished(run_id)["exit_code"] == 0
+    assert daemon.run("git log --reverse --format=%s")["stdout"] == "first\nthird\n"
+
+
+def test_a_menu(daemon: RunningDaemon) -> None:
+    """What is chosen with the arrows of a dialog on the whole screen is what the program gets."""
+    code = """
+import curses
+def choose(window):
+    chosen, key = 0, 0
+    while key != 10:
+        for row in range(3):
+            window.addstr(row, 0, f"item {row}", curses.A_REVERSE if row == chosen else 0)
+        key = window.getch()
+        chosen = (chosen + (key == curses.KEY_DOWN) - (key == curses.KEY_UP)) % 3
+    return chosen
+print("chosen:", curses.wrapper(choose))
+"""
+    run_id = daemon.start(f"python3 -c {shlex.quote(code)}")
+    _shown(daemon, _holds("item 2"))
+    _press(daemon, "Down", "Down", "Down", "Up", "Enter")
+    assert "chosen: 2" in daemon.finished(run_id)["stdout"]
 
 
 def test_tmux_inside(daemon: RunningDaemon) -> None:
