@@ -49,7 +49,6 @@ def spawn(
         if user:
             os.fchown(1, user.uid, -1)
             user.become()
-            die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
             if os.getppid() != daemon:
                 os._exit(1)
             os.chdir(directory)  # once more, for it may be closed to them

@@ -113,7 +113,6 @@ def serve() -> None:
     caller, user, work = pickle.load(sys.stdin.buffer)
     if user:  # not before: what is imported may be where they cannot read it
         user.become()
-        die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
     if os.getppid() != caller:  # it died while we started, before it could take us with it
         return
     outcome: tuple[object, Exception | None]

@@ -312,7 +312,6 @@ def serve() -> None:
         order = json.loads(line)
         if order["user"] and not os.geteuid():  # not before all is imported: it may be where they cannot read it
             User(**order["user"]).become()
-            die_with_parent()  # the kernel forgets that of a process that changes its user (prctl(2))
         answer: object = {}
         private = frozenset((*order["private"], *_KERNEL))
         look = _Look(order["directories"], private, most=order["most"], everything=order["everything"])

@@ -27,7 +27,7 @@ _SYS_OPENAT2 = 437
 _SYS_PIDFD_GETFD = 438
 """As that of openat2 (Linux 5.6)."""
 _RENAME_NOREPLACE = 1
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 _SYS_SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "loongarch64": 159, "ppc64le": 81, "s390x": 206}
@@ -102,6 +102,13 @@ def rename_without_replacing(source_directory: int, source: str, directory: int,
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have this process get a signal when the thread that started it ends, also through execve(2) (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def signal_at_parents_death() -> int:
+    """Return the signal that this process gets then; 0 where it gets none."""
+    answer = ctypes.c_int()
+    _LIBC.prctl(_PR_GET_PDEATHSIG, ctypes.byref(answer), 0, 0, 0)
+    return answer.value
 
 
 def be_subreaper(*, yes: bool = True) -> None:

@@ -71,10 +71,15 @@ class User:
         return cls(entry.pw_uid, gid, groups, variables)
 
     def become(self) -> None:
-        """Make this process one of theirs, for good. Raises `OSError`."""
+        """Make this process one of theirs, for good.
+
+        It gets the signal at the end of its parent as before, though not if that ends meanwhile. Raises `OSError`.
+        """
+        at_parents_death = syscalls.signal_at_parents_death()
         os.setgroups(self.groups)
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
+        syscalls.die_with_parent(at_parents_death)  # the kernel forgets it when a process changes its user (prctl(2))
 
     def use_files(self) -> None:
         """Have this thread use files as they would, from now on. Raises `OSError`."""

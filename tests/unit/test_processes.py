@@ -304,3 +304,17 @@ def test_the_reaper_takes_orphans_alone() -> None:
             assert process.wait() == -signal.SIGTERM
     reaper.disown(owned.pid)
     assert reaper.orphans() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.parametrize("number", [0, signal.SIGKILL, signal.SIGTERM])
+def test_who_becomes_another_user_dies_with_its_parent_as_before(number: int) -> None:
+    program = (
+        "from shelld_py.linux.syscalls import die_with_parent, signal_at_parents_death\n"
+        "from shelld_py.linux.users import User\n"
+        f"die_with_parent({int(number)})\n"
+        "User.find('12345').become()\n"
+        "print(signal_at_parents_death())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == number
