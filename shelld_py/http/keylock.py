@@ -56,13 +56,13 @@ class Observers:
             raise TooManyObservers(f"There are {_MOST_OBSERVERS} of them. DELETE /observers/ID withdraws one.")
         observer_id, key, now = secrets.token_hex(6), secrets.token_urlsafe(32), time.time()
         timer = asyncio.get_running_loop().call_later(seconds, self._expire, observer_id)
-        observer = Observer(observer_id, _digest(key.encode()), description, now, now + seconds, timer)
+        observer = Observer(observer_id, digest_of(key.encode()), description, now, now + seconds, timer)
         self._known[observer_id] = observer
         return observer, key
 
     def find(self, key: bytes) -> Observer | None:
         """Return whose key this is. All are compared, so that the time tells nothing."""
-        digest = _digest(key)
+        digest = digest_of(key)
         found = [observer for observer in self._known.values() if hmac.compare_digest(observer.digest, digest)]
         return found[0] if found else None
 
@@ -84,8 +84,9 @@ class Observers:
             self.remove(observer_id)
 
 
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
+def digest_of(secret: bytes) -> bytes:
+    """Return what is kept of a secret that is only to be known again."""
+    return hashlib.sha256(secret).digest()
 
 
 class KeyHolder:

@@ -5,7 +5,6 @@ end with the key that they were made with. Knows nothing of how a request is pas
 """
 
 import asyncio
-import hashlib
 import hmac
 import secrets
 import time
@@ -18,6 +17,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from shelld_py.errors import LinkNotFound, TooManyLinks
+from shelld_py.http.keylock import digest_of
 from shelld_py.http.requests import header_fields
 from shelld_py.proxy.fields import COOKIE_PREFIX, cookies
 
@@ -64,19 +64,19 @@ class Links:
         if len(self._visitors) >= _MOST:
             raise TooManyLinks(f"There are {_MOST} of them, used or not. Each ends by itself.")
         secret, ends = secrets.token_urlsafe(32), time.time() + seconds
-        visitor = Visitor(port, strip_prefix, _digest(secret.encode()), None, ends)
+        visitor = Visitor(port, strip_prefix, digest_of(secret.encode()), None, ends)
         visitor.timer = asyncio.get_running_loop().call_later(seconds, self._end, visitor)
         self._visitors.append(visitor)
         return PATH + secret, ends
 
     def use(self, secret: str) -> Response:
         """Return what a browser gets for a link: the cookie, and the way on. Raises `LinkNotFound`."""
-        digest = _digest(secret.encode())
+        digest = digest_of(secret.encode())
         found = [each for each in self._visitors if each.link and hmac.compare_digest(each.link, digest)]
         if not found:
             raise LinkNotFound("There is no such link. It works once, and not for ever: make another one.")
         visitor, cookie = found[0], secrets.token_urlsafe(32)
-        visitor.link, visitor.cookie = None, _digest(cookie.encode())
+        visitor.link, visitor.cookie = None, digest_of(cookie.encode())
         path = f"/ports/{visitor.port}/"
         age = max(1, round(visitor.expires_at - time.time()))
         attributes = f"Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{'; Secure' if self._secure else ''}"
@@ -95,7 +95,7 @@ class Links:
             return None
         given = (value for name, value in scope["headers"] if name == b"cookie")
         named = (cookie for value in given for cookie in cookies(value, _name(port).encode()))
-        digests = [_digest(cookie) for cookie in islice(named, _MOST_COOKIES)]
+        digests = [digest_of(cookie) for cookie in islice(named, _MOST_COOKIES)]
         found = [
             each
             for each in self._visitors
@@ -118,7 +118,3 @@ class Links:
 
 def _name(port: int) -> str:
     return f"{COOKIE_PREFIX.decode()}{port}"
-
-
-def _digest(secret: bytes) -> bytes:
-    return hashlib.sha256(secret).digest()
