@@ -253,9 +253,8 @@ class History:
         """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
         if isinstance(step.before, Backup):
             with own_files():
-                os.chmod(
-                    self._path(step.before.name), 0o600
-                )  # what was linked has the mode that it had, set-id bits too
+                # What was linked has the mode that it had, set-id bits too.
+                os.chmod(self._path(step.before.name), 0o600)
         self._expire(path)
         steps = self._steps.setdefault(path, [])
         steps.append(step)
