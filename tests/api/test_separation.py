@@ -257,6 +257,7 @@ os.rename("found.new", "found")
         left = Path(daemon.run("readlink /proc/$$/fd/244")["stdout"].strip()).parent
         daemon.run("setsid /usr/bin/python3 agent.py >/dev/null 2>&1 </dev/null &")
         wait_for((home / "work/ready").exists)
+        assert left.exists()  # from the kill on, any daemon of this user may remove it, such as that of another test
         daemon.process.kill()
         daemon.process.wait()
         (home / "work/crashed").touch()
@@ -267,7 +268,6 @@ os.rename("found.new", "found")
             with running_daemon(home, shell__user=AGENT, server__port=str(port)) as following:
                 assert waiting.recv(12) == b"HTTP/1.1 200"
                 assert following.json("GET", "/status")["state"] == "available"
-                assert left.exists()
                 following.fresh()
                 assert not left.exists()
                 following.run("true")
