@@ -27,13 +27,11 @@ from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, Se
 from shelld_py.files.open_file import meaning
 from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.storage import check_regular, open_regular, read_all, status_of
+from shelld_py.files.storage import check_regular, ignore_text, open_regular, read_all, status_of
 from shelld_py.files.text_file import Text
 from shelld_py.linux.syscalls import die_with_parent
 from shelld_py.models import utc_timestamp
 
-_IGNORE_FILE = ".gitignore"
-_IGNORE_FILE_SIZE = 1 << 20
 _GIT = ".git"
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 """What the kernel says of a path on which something is no longer what it was when it was listed."""
@@ -206,7 +204,7 @@ class Tree:
             return []
         try:
             if rules is not None:
-                rules = _with_rules_in(directory, (prefix + path).rstrip("/"), rules)
+                rules = rules.extended((prefix + path).rstrip("/"), ignore_text(directory))
             listed = _listed(directory, strict=strict)
         finally:
             os.close(directory)
@@ -278,7 +276,7 @@ class Tree:
             relative = "/".join(parts[:depth])
             descriptor, _ = self._directories.open_directory(posixpath.join(top, relative))
             try:
-                rules = _with_rules_in(descriptor, relative, rules)
+                rules = rules.extended(relative, ignore_text(descriptor))
             finally:
                 os.close(descriptor)
         return top, rules
@@ -310,19 +308,6 @@ def _listed(directory: int, *, strict: bool) -> list[tuple[str, os.stat_result]]
     finally:
         os.close(descriptor)
     return listed
-
-
-def _with_rules_in(directory: int, relative: str, rules: IgnoreRules) -> IgnoreRules:
-    """Return `rules` and those of the .gitignore in `directory`, if there is one."""
-    try:
-        descriptor = open_regular(directory, _IGNORE_FILE, _IGNORE_FILE)
-    except (OSError, ShelldError):
-        return rules
-    try:
-        data = os.read(descriptor, _IGNORE_FILE_SIZE)
-    finally:
-        os.close(descriptor)
-    return rules.extended(relative, data.decode(errors="replace"))
 
 
 def _limit_time(seconds: float) -> None:

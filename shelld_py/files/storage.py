@@ -28,14 +28,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from shelld_py.errors import FileChanged, NotAFile, PermissionDenied
+from shelld_py.errors import FileChanged, NotAFile, PermissionDenied, ShelldError
 from shelld_py.linux.syscalls import rename_without_replacing
+from shelld_py.units import MEBIBYTE
 
 CHUNK = 1 << 20
 """Bytes read at once."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the kernel says where the disk, the quota or the limit on file sizes is exhausted."""
 
+_IGNORE_FILE = ".gitignore"
 _FICLONE = 0x40049409
 """ioctl_ficlone(2); Python has a name for it from 3.14 on."""
 _COPIED_AT_ONCE = 1 << 24
@@ -151,6 +153,18 @@ def open_regular(directory: int, name: str, path: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def ignore_text(directory: int) -> str:
+    """Return what the .gitignore in `directory` says, up to a mebibyte; nothing where none can be read."""
+    try:
+        descriptor = open_regular(directory, _IGNORE_FILE, _IGNORE_FILE)
+        try:
+            return os.read(descriptor, MEBIBYTE).decode(errors="replace")
+        finally:
+            os.close(descriptor)
+    except (OSError, ShelldError):
+        return ""
 
 
 def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ import msgspec
 
 from shelld_py.files.globs import IgnoreRules
 from shelld_py.files.paths import DirectoryOpener, best_directory_opener, displayable
+from shelld_py.files.storage import ignore_text
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
 from shelld_py.linux.users import User
@@ -48,8 +49,6 @@ _MOST_CHANGES: Final = 1_000
 _MOST_BYTES: Final = 256 * 1024
 """Of the paths of all changes together: so much is encoded within a millisecond."""
 _LONGEST_ANSWER: Final = 4 * 1024 * 1024
-_IGNORE_FILE: Final = ".gitignore"
-_IGNORE_FILE_SIZE: Final = 1 << 20
 _GIT: Final = ".git"
 _KERNEL: Final = ("/proc", "/sys", "/dev")
 """Where there are no files, and no end of them."""
@@ -438,7 +437,7 @@ class _Look:
     ) -> Iterator[tuple[str, IgnoreRules]]:
         """Take what is in a directory; yield the directories in it, each with the rules that hold there."""
         if not self._everything:
-            rules = _with_rules_in(descriptor, path, rules)
+            rules = rules.extended(path, ignore_text(descriptor))
         above = f"{path}/" if path else ""
         names: _Names = {}
         self.seen[directory] = names
@@ -470,21 +469,3 @@ def _beneath(path: str, root: str) -> bool:
 def _parts(path: str, root: str) -> list[str]:
     """Return the names that lead from `root` to `path`."""
     return [name for name in path[len(root.rstrip("/")) :].split("/") if name]
-
-
-def _with_rules_in(directory: int, path: str, rules: IgnoreRules) -> IgnoreRules:
-    """Return `rules` and those of the .gitignore in `directory`, if there is one."""
-    try:
-        # Without waiting: a fifo in its place would hold us up.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(_IGNORE_FILE, flags, dir_fd=directory)
-    except OSError:
-        return rules
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return rules
-        return rules.extended(path, os.read(descriptor, _IGNORE_FILE_SIZE).decode(errors="replace"))
-    except OSError:
-        return rules
-    finally:
-        os.close(descriptor)
