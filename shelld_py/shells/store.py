@@ -64,7 +64,7 @@ class RunStore:
         """The runs that are kept, of which the first is the next to go."""
         self._last_number = 0
         self._lock = -1
-        self._tidying = False
+        self._tidying: asyncio.Handle | None = None
 
     def open(self) -> None:
         """Take the directory and find the runs in it; those that were going on are lost now.
@@ -117,6 +117,8 @@ class RunStore:
     def _made_anew(self) -> bool:
         """Make what is missing of the data directory, which a command may have removed; whether something was."""
         directory = self._lock_path.parent
+        if self._lock < 0:
+            return False
         if directory.is_dir() and all((directory / name).is_dir() for name in ("runs", "unpublished", "journal")):
             return False
         try:
@@ -137,7 +139,14 @@ class RunStore:
         return True
 
     def close(self) -> None:
-        """Give the directory free."""
+        """Give the directory free. What comes after it, such as the end of a run that was killed, writes nothing more.
+
+        It would make anew a directory that its owner has removed.
+        """
+        self._runs.clear()
+        self._ended.clear()
+        if self._tidying:
+            self._tidying.cancel()
         self._journal.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -409,12 +418,11 @@ class RunStore:
         self._runs[entry.run_id] = entry
         self._ended.append(entry.run_id)
         if not self._tidying:
-            self._tidying = True
-            asyncio.get_running_loop().call_soon(self._tidy)
+            self._tidying = asyncio.get_running_loop().call_soon(self._tidy)
 
     def _tidy(self) -> None:
         """Forget the oldest runs, and make ready for the next one; when the last has been answered."""
-        self._tidying = False
+        self._tidying = None
         expired = self._expired()
         if self._directories.ready and not expired:
             return

@@ -91,6 +91,30 @@ def run_directories(directory: Path) -> set[str]:
     return {path.name for path in (directory / "runs").iterdir()}
 
 
+def test_what_ends_with_the_store_or_after_it_writes_nothing(tmp_path: Path) -> None:
+    """Its directory, removed by whoever had it made, does not come back, and no descriptor stays open."""
+
+    async def test() -> None:
+        with open_store(tmp_path / "data") as store:
+            runs = [new(store, LS, f"r{number}") for number in range(4)]
+            runs[1].promote()
+            runs[2].promote()
+            descriptors = set(os.listdir("/proc/self/fd"))
+            runs[0].finish(DONE)
+            store.keep(runs[0])
+        shutil.rmtree(tmp_path / "data")
+        runs[1].finish(DONE)
+        await store.seal(runs[1])
+        store.release(runs[1])
+        store.save(runs[2])
+        runs[3].promote()
+        await asyncio.sleep(0)
+        assert set(os.listdir("/proc/self/fd")) < descriptors
+
+    in_loop(test)
+    assert not (tmp_path / "data").exists()
+
+
 def test_files_of_a_run(tmp_path: Path) -> None:
     """While a run goes on there is a snapshot that says so, and its output; at its end a snapshot with the result."""
 
