@@ -34,12 +34,12 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from shelld_py.api import console
+from shelld_py.api.app import Application
 from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import MetricsSettings, ServerSettings, Settings
 from shelld_py.errors import ConfigError
-from shelld_py.http import console
-from shelld_py.http.app import Application
 from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity, Listener
@@ -223,7 +223,7 @@ class Daemon:
 
     def _serve_metrics(self, listener: socket.socket) -> None:
         """Answer scrapers, until the process ends: they see the shutdown, too. Nobody waits for them."""
-        from shelld_py.http.metrics import Metrics
+        from shelld_py.api.metrics import Metrics
 
         metrics = Metrics(self._computer, self._settings, lambda: self._application.admission.waiting)
         self._application.metrics = metrics

@@ -17,15 +17,15 @@ import tomli
 from starlette.routing import Route
 
 from shelld_py import errors
+from shelld_py.api.app import ENDPOINTS, Application
+from shelld_py.api.llms import text
+from shelld_py.api.output import OUTPUT
 from shelld_py.bash import protocol
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import ServerSettings, Settings
 from shelld_py.errors import ShelldError
-from shelld_py.http.app import ENDPOINTS, Application
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
-from shelld_py.http.llms import text
-from shelld_py.http.output import OUTPUT
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
 from shelld_py.models import Cause, OutputPart, RunStatus, Usage, WaitResult

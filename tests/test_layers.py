@@ -8,7 +8,8 @@ import shelld_py
 
 PACKAGE = Path(shelld_py.__file__).parent
 ORDER = (
-    "foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "proxy", "http", "daemon",
+    "foundation", "linux", "output", "bash", "shells", "files", "computer", "tools", "mcp", "proxy", "http", "api",
+    "daemon",
 )  # fmt: skip
 COMPUTER = {"computer", "events", "hooks", "idle", "metadata"}
 DAEMON = {"daemon", "cli", "library", "__init__", "__main__"}

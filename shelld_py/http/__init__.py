@@ -1,3 +1,16 @@
-"""The HTTP interface: parse, call, answer. Others may import these rooms."""
+"""HTTP itself: connections, who is let in, what is parsed and how it is answered. Others may import these rooms."""
 
-__all__ = ["app", "connection", "console", "keylock", "listener", "metrics"]
+__all__ = [
+    "actions",
+    "admission",
+    "answers",
+    "connection",
+    "endpoint",
+    "keylock",
+    "links",
+    "listener",
+    "proxied",
+    "repeats",
+    "requests",
+    "sse",
+]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shelld_py.api.agent_sandbox import part_of
 from shelld_py.errors import InvalidRequest
-from shelld_py.http.agent_sandbox import part_of
 from tests.daemons import KEY, RunningDaemon, running_daemon
 
 CLIENT = os.environ.get("SHELLD_TEST_AGENT_SANDBOX")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shelld_py.http.app import ENDPOINTS
+from shelld_py.api.app import ENDPOINTS
 from tests.api.test_daemon_events import reading
 from tests.daemons import RunningDaemon, wait_for
 

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from shelld_py.http.app import ENDPOINTS
-from shelld_py.http.openapi import error_kinds
+from shelld_py.api.app import ENDPOINTS
+from shelld_py.api.openapi import error_kinds
 from tests.api.conftest import Gate
 from tests.daemons import RunningDaemon
 from tests.test_docs import application

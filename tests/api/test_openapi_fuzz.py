@@ -25,8 +25,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from shelld_py.http.app import ENDPOINTS
-from shelld_py.http.openapi import document
+from shelld_py.api.app import ENDPOINTS
+from shelld_py.api.openapi import document
 from tests.daemons import KEY, RunningDaemon, running_daemon
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))

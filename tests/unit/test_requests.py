@@ -3,8 +3,9 @@
 import pytest
 from starlette.requests import Request
 
+from shelld_py.api.output import OutputQuery
+from shelld_py.api.runs import WaitQuery
 from shelld_py.errors import InvalidRequest
-from shelld_py.http.output import OutputQuery
 from shelld_py.http.requests import (
     Form,
     RunQuery,
@@ -17,7 +18,6 @@ from shelld_py.http.requests import (
     requested_form,
     signal_number,
 )
-from shelld_py.http.runs import WaitQuery
 from shelld_py.models import RunRequest
 
 

@@ -77,7 +77,7 @@ async def _root(call: Call[None, None]) -> About | Response:
     about = About(version=__version__)
     if b"text/html" not in (header(call.request.scope, b"accept") or b"").lower():
         return about
-    from shelld_py.http.pages import HEADERS, page
+    from shelld_py.api.pages import HEADERS, page
 
     links = "".join(f'<li><a href="{path}">{path}</a>: {what}</li>' for path, what in _DOCUMENTS.items())
     console = '<p><a href="/console">The console</a>: to watch it, with the key.</p>'
@@ -87,8 +87,8 @@ async def _root(call: Call[None, None]) -> About | Response:
 
 async def _reference(call: Call[None, None]) -> Response:
     """Show the API to people. The page is made when it is first asked for."""
-    from shelld_py.http.openapi import document
-    from shelld_py.http.pages import HEADERS, reference
+    from shelld_py.api.openapi import document
+    from shelld_py.api.pages import HEADERS, reference
 
     text = await asyncio.to_thread(lambda: reference(document(call.services.endpoints)))
     return Response(text, headers=HEADERS, media_type=HTML)
@@ -96,14 +96,14 @@ async def _reference(call: Call[None, None]) -> Response:
 
 async def _tell_models(call: Call[None, None]) -> Response:
     """Tell the API to models. The text is made when it is first asked for."""
-    from shelld_py.http.llms import text
+    from shelld_py.api.llms import text
 
     return PlainTextResponse(text(call.services.endpoints))
 
 
 async def _describe(call: Call[None, None]) -> Response:
     """Describe this API in OpenAPI 3.1. The document is made when it is first asked for."""
-    from shelld_py.http.openapi import document
+    from shelld_py.api.openapi import document
 
     return Response(await asyncio.to_thread(document, call.services.endpoints), media_type=JSON)
 

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from shelld_py import errors
+from shelld_py.api.output import OUTPUT, OutputQuery, output_response
+from shelld_py.api.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.bash.command import quoted
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
 from shelld_py.files import PLACE, Comparison
 from shelld_py.http.answers import result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
-from shelld_py.http.output import OUTPUT, OutputQuery, output_response
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import (
     ExecQuery,
@@ -31,7 +32,6 @@ from shelld_py.http.requests import (
     parent_of_trace,
     run_request,
 )
-from shelld_py.http.runs import STDIN, STDIN_REFUSED, STILL_RUNNING, SignalQuery, signal_of, type_into
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import (
     AcceptedInput,

@@ -25,9 +25,9 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shelld_py.api import about, console, events, files, observers, ports, runs, screen, shells, terminal, tools
 from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
-from shelld_py.http import about, console, events, files, observers, ports, runs, screen, shells, terminal, tools
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
@@ -40,9 +40,9 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
-    from shelld_py.http.metrics import Metrics
+    from shelld_py.api.metrics import Metrics
+    from shelld_py.api.socketio import SocketEvents
     from shelld_py.http.proxied import ProxiedPorts
-    from shelld_py.http.socketio import SocketEvents
 
 SOCKET_PATH: Final = "/socket.io/"
 MCP_PATH: Final = "/mcp"
@@ -377,7 +377,7 @@ class Application:
         return ProxiedPorts(self._computer, self._keys)
 
     def _served_events(self, services: Services) -> "SocketEvents":
-        from shelld_py.http.socketio import SocketEvents
+        from shelld_py.api.socketio import SocketEvents
 
         return SocketEvents(
             lambda: services.toolbox,
@@ -392,7 +392,7 @@ def _optional_endpoints(computer: Computer) -> tuple[Endpoint, ...]:
     """Return those of another contract, which is served where a setting says so."""
     if not computer.settings.server.agent_sandbox:
         return ()
-    from shelld_py.http import agent_sandbox
+    from shelld_py.api import agent_sandbox
 
     return agent_sandbox.ENDPOINTS
 

@@ -13,11 +13,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from shelld_py import errors
+from shelld_py.api.output import OUTPUT, Cursor, OutputQuery, output_response
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand
 from shelld_py.http.answers import json_response, run_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
-from shelld_py.http.output import OUTPUT, Cursor, OutputQuery, output_response
 from shelld_py.http.requests import LARGEST, Form, Query, StdinQuery, duration_field, signal_number, stdin_request
 from shelld_py.models import (
     AcceptedInput,
