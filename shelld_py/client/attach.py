@@ -16,6 +16,7 @@ import termios
 import threading
 import tty
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,7 @@ from shelld_py.websocket import CloseCode, Closed, WebSocket
 DETACH: Final = b"\x1d"
 LEAVE_FULL_SCREEN: Final = "\x1b[?1049l"
 _READ_SIZE: Final = 65536
+_READ_AHEAD: Final = 4
 _SHOWN_OF_BEFORE: Final = 64 * 1024
 _AGAIN: Final = frozenset({CloseCode.LOST, CloseCode.TRY_AGAIN_LATER})
 _PAUSES: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -90,16 +92,19 @@ async def _send_piped(client: AsyncClient, run_id: str) -> None:
 
 
 def read_input() -> "asyncio.Queue[bytes]":
-    """Return where standard input comes, at its end nothing. A thread reads it: a file cannot be waited for."""
-    typed: asyncio.Queue[bytes] = asyncio.Queue()
+    """Return where standard input comes, at its end nothing. A thread reads it: a file cannot be waited for.
+
+    It reads a few pieces ahead, whatever the size of the file.
+    """
+    typed: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
     loop = asyncio.get_running_loop()
 
     def read() -> None:
         data = b"?"
-        with contextlib.suppress(OSError, RuntimeError):
+        with contextlib.suppress(OSError, RuntimeError, CancelledError):  # the loop may have ended
             while data:
                 data = os.read(0, _READ_SIZE)
-                loop.call_soon_threadsafe(typed.put_nowait, data)
+                asyncio.run_coroutine_threadsafe(typed.put(data), loop).result()
 
     threading.Thread(target=read, daemon=True).start()
     return typed
