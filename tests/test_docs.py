@@ -270,7 +270,7 @@ def _walk(text: str, daemon: RunningDaemon) -> None:
     walk = [step for block in re.findall(r"```console\n(.*?)\n```", text, re.DOTALL) for step in _steps(block)]
     assert walk
     script = "".join(f"{command.replace('localhost:8080', daemon.url)}\necho; echo '{_MARK}'\n" for command, _ in walk)
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=work, timeout=60, check=True)
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=work, timeout=600, check=True)
     answers = done.stdout.split(_MARK + "\n")[:-1]
     assert len(answers) == len(walk)
     for (command, shown), answer in zip(walk, answers, strict=True):

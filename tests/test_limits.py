@@ -213,7 +213,7 @@ def test_a_lifetime(tmp_path: Path) -> None:
     """A command that outlives it is interrupted, then killed, and takes its shell with it, as with any limit."""
     with running_daemon(tmp_path, timeout__command_lifetime="300ms", timeout__kill="200ms") as daemon:
         daemon.fresh()
-        result = daemon.run("sh -c 'trap \"echo cleaned; exit 7\" INT; sleep 4729 & wait'", timeout=10)
+        result = daemon.run("sh -c 'trap \"echo cleaned; exit 7\" INT; sleep 4729 & wait'", timeout=60)
         assert (result["status"], result["cause"], result["stdout"]) == ("killed", "lifetime", "cleaned\n"), result
         assert result["error"] == "Killed: it ran longer than timeout.command_lifetime, which is 300ms."
         assert (result["state"], daemon.state()) == ("unrecoverable", "unrecoverable")

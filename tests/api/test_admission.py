@@ -131,8 +131,8 @@ def test_whatever_is_going_on_ends_with_its_key(start_daemon: Callable[..., Runn
         waiting = [stack.enter_context(Raw(daemon)) for _ in paths]
         for raw, path in zip(waiting, paths, strict=True):
             raw.send(head("GET", path, 0))
-        deaf = stack.enter_context(Raw(daemon))
         wait_for(lambda: json.loads(daemon.ask("GET", f"/runs/{flood['run_id']}", key=OLD).body)["cursor"] > 16 << 20)
+        deaf = stack.enter_context(Raw(daemon))
         deaf.send(head("GET", f"/runs/{flood['run_id']}/output", 0, Accept="text/event-stream"))
         assert deaf.socket.recv(1) == b"H"
         assert daemon.ask("POST", "/shutdown?recycle=true", key=OLD).body == b"available"

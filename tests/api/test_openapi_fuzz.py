@@ -122,7 +122,7 @@ def test_no_answer_is_undeclared(target: Target, method: str, path: str) -> None
         headers = {"X-Shell-Key": KEY}
         if accept := data.draw(st.sampled_from(ACCEPTED)):
             headers["Accept"] = accept
-        answer = case.call(target.url, session=target.connection, headers=headers, timeout=20)
+        answer = case.call(target.url, session=target.connection, headers=headers, timeout=120)
         case.validate_response(answer, checks=CHECKS[:-1] if overridden(case) else CHECKS)
 
     (seed(int(SEED))(ask) if SEED else ask)()

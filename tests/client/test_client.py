@@ -219,7 +219,7 @@ def test_output_is_streamed_while_it_is_written(client: Any, gate: Gate) -> None
 def test_a_stream_ends_when_the_wait_is_over(client: Any) -> None:
     assert [*client.stream("sleep 100", timeout=0.1)][-1].run.timed_out
     client.kill()
-    assert [*client.stream("read line", timeout=10)][-1].run.awaiting_input
+    assert [*client.stream("read line", timeout=60)][-1].run.awaiting_input
     client.kill()
 
 

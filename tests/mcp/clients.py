@@ -24,7 +24,7 @@ each_generation = pytest.mark.parametrize("mode", VERSIONS)
 async def connected(daemon: RunningDaemon, mode: str = "auto", key: str | None = KEY) -> AsyncIterator[Any]:
     """A client that is connected to a daemon."""
     headers = {"X-Shell-Key": key} if key is not None else {}
-    async with _http.AsyncClient(headers=headers, timeout=20) as http:
+    async with _http.AsyncClient(headers=headers, timeout=120) as http:
         transport = _transport.streamable_http_client(f"{daemon.url}/mcp", http_client=http)
         async with mcp.Client(transport, mode=mode) as client:
             yield client
