@@ -196,7 +196,12 @@ async def _perform(call: Call[Query, Any]) -> object:
     return await call.computer.files.perform(call.body)
 
 
-_NAMES: Final = {"view": "view_directory", "search": "search_files", "find": "find_files"}
+_NAMES: Final = {
+    "view": "view_directory",
+    "history": "list_file_changes",
+    "search": "search_files",
+    "find": "find_files",
+}
 
 
 def _declared(operation: FileOperation) -> Endpoint:

@@ -12,6 +12,7 @@ from shelld_py.files import (
     ArchiveResult,
     ChangeResult,
     FindResult,
+    HistoryResult,
     MoveResult,
     ReadResult,
     ReplaceResult,
@@ -103,6 +104,11 @@ def replace(
 def undo(base: str, path: str, *, force: bool | None = None, **precondition: Unpack[Precondition]) -> Call[UndoResult]:
     """Take back the last change of a file. Raises `NothingToUndo`; `FileChanged` unless `force`."""
     return _operation(base, "undo", UndoResult, path=path, force=force, **precondition)
+
+
+def history(base: str, path: str | None = None, *, limit: int | None = None) -> Call[HistoryResult]:
+    """List the changes that can be undone, of a file or of all below a directory, the newest first."""
+    return _operation(base, "history", HistoryResult, path=path, limit=limit)
 
 
 def search(

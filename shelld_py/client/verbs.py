@@ -245,6 +245,7 @@ class FilesVerbs:
     insert = verb(file_requests.insert)
     replace = verb(file_requests.replace)
     undo = verb(file_requests.undo)
+    history = verb(file_requests.history)
     search = verb(file_requests.search)
     find = verb(file_requests.find)
     read_raw = verb(file_requests.read_raw)

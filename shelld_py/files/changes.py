@@ -208,7 +208,7 @@ class Changes:
         with self._history.discarding(before):
             attributes = Attributes.of(file.descriptor) if file else None
             mode = new.publish(location.name, attributes, file.identity if file else None, location.path)
-        self._history.add(location.path, operation, before, Fingerprint(new.etag, mode), location.made)
+        self._history.add(location.path, operation, before, Fingerprint(new.etag, new.size, mode), location.made)
         return self._result(location, operation, new.size, new.etag, diff, before)
 
     def _raw_diff(self, location: Location, file: OpenFile | None, new: NewFile) -> str:
@@ -236,6 +236,7 @@ class Changes:
         diff: str,
         before: Backup | LinkBackup | NoBackup | None,
     ) -> ChangeResult:
+        self._history.describe(location.path, diff)
         return ChangeResult(
             path=displayable(location.path),
             operation=operation,

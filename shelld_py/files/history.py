@@ -3,6 +3,9 @@
 Keeps steps and hands them out; whether a step may be undone and the undoing itself are the service's. Backups
 serve this process only: the directory is emptied at start and end, so they need no syncing. The index is guarded
 by a lock, for operations on different files come from different threads.
+
+A diff is kept as it was told when the change was made. To make it later would need what the file was after the change,
+which nobody keeps where a command has changed it since.
 """
 
 import contextlib
@@ -12,6 +15,7 @@ import re
 import secrets
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +27,8 @@ from shelld_py.linux.users import own_files
 from shelld_py.units import format_size
 
 _BACKUP_NAME = re.compile(r"[0-9a-f]{32}\.backup")
+_MOST_DIFFS = 4 << 20
+"""Characters of diffs that are kept in all, of the newest changes: those of some thousand edits."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,9 @@ class NoBackup:
 class Step:
     """A change that can be undone. `before` and `after` are None where there was or is no file.
 
-    `made` are the directories that were made for the file, parents first; `at` is the time on the clock. A forced
-    undo holds the steps that it has taken back in `reverted`, the oldest first.
+    `made` are the directories that were made for the file, parents first; `at` is the time on the clock, `changed_at`
+    Unix time. Numbers grow with each change of any file. A forced undo holds the steps that it has taken back in
+    `reverted`, the oldest first.
     """
 
     operation: Operation
@@ -60,6 +67,8 @@ class Step:
     after: Fingerprint | None
     made: tuple[str, ...]
     at: float
+    changed_at: float
+    number: int
     reverted: tuple["Step", ...] = ()
 
     @property
@@ -88,6 +97,10 @@ class History:
         self._clock = clock
         self._links = links
         self._steps: dict[str, list[Step]] = {}
+        self._numbers = itertools.count()
+        self._diffs: dict[int, str] = {}
+        """By the numbers of their steps, the oldest first; those that are empty are left out."""
+        self._diff_size = 0
         self._guard = threading.Lock()
         _make_private(directory)
         self.clear()
@@ -178,7 +191,29 @@ class History:
             if isinstance(before, NoBackup):
                 self._drop(path, len(self._steps.get(path, ())))
             else:
-                self._append(path, Step(operation, before, after, made, self._clock()))
+                self._append(path, self._step(operation, before, after, made))
+
+    def describe(self, path: str, diff: str) -> None:
+        """Keep what the last change of `path` has made of it."""
+        with self._guard:
+            if diff and (steps := self._steps.get(path)):
+                self._diffs[steps[-1].number] = diff
+                self._diff_size += len(diff)
+                while self._diff_size > _MOST_DIFFS:
+                    self._forget_diff(next(iter(self._diffs)))
+
+    def changes(self, path: str) -> list[tuple[str, Step, str]]:
+        """Return the steps of the file `path`, or of all below it, the newest first, with their paths and diffs."""
+        with self._guard:
+            self._expire(*self._steps)
+            below = path.rstrip("/") + "/"
+            found = [
+                (each, step, self._diffs.get(step.number, ""))
+                for each, steps in self._steps.items()
+                if each == path or each.startswith(below)
+                for step in steps
+            ]
+        return sorted(found, key=lambda each: each[1].number, reverse=True)
 
     def last(self, path: str, *, past_undos: bool = False) -> Sequence[Step]:
         """Return the steps that an undo of `path` takes back, the one whose state it restores first.
@@ -200,6 +235,7 @@ class History:
             steps = self._steps.get(path, [])
             if steps and steps[-1] is step:  # else it grew too old in the meantime
                 steps.pop()
+                self._forget_diff(step.number)
                 self.discard(step.before)
                 steps += step.reverted
                 if not steps:
@@ -222,7 +258,7 @@ class History:
             held = tuple(step for step in taken if step in steps)
             if held:
                 del steps[-len(held) :]
-            self._append(path, Step(Operation.UNDO, before, after, made, self._clock(), held))
+            self._append(path, self._step(Operation.UNDO, before, after, made, held))
 
     def depth(self, path: str) -> int:
         """Return how many steps of `path` can be undone."""
@@ -244,10 +280,22 @@ class History:
         """Forget everything and empty the directory, of leftovers of other processes too."""
         with self._guard:
             self._steps.clear()
+            self._diffs.clear()
+            self._diff_size = 0
             with own_files(), contextlib.suppress(FileNotFoundError):
                 for name in os.listdir(self._directory):
                     if _BACKUP_NAME.fullmatch(name):
                         os.unlink(self._path(name))
+
+    def _step(
+        self,
+        operation: Operation,
+        before: Backup | LinkBackup | None,
+        after: Fingerprint | None,
+        made: tuple[str, ...],
+        reverted: tuple[Step, ...] = (),
+    ) -> Step:
+        return Step(operation, before, after, made, self._clock(), time.time(), next(self._numbers), reverted)
 
     def _append(self, path: str, step: Step) -> None:
         """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
@@ -282,7 +330,11 @@ class History:
     def _discard_all(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self.discard(step.before)
+            self._forget_diff(step.number)
             self._discard_all(step.reverted)
+
+    def _forget_diff(self, number: int) -> None:
+        self._diff_size -= len(self._diffs.pop(number, ""))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

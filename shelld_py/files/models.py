@@ -116,6 +116,29 @@ class UndoResult(ChangeResult, frozen=True, kw_only=True):
     undone: Operation
 
 
+class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that can be undone, and what it has made of the file, as the answer to it said.
+
+    `diff` is empty where there was none to show, and of changes after which many others were made.
+    """
+
+    path: str
+    operation: Operation
+    changed_at: str
+    size: int
+    etag: str | None
+    diff: str
+
+
+class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that can be undone, the newest first; `total` counts those beyond the limit too."""
+
+    path: str
+    changes: tuple[KeptChange, ...]
+    truncated: bool
+    total: int
+
+
 class Match(msgspec.Struct, frozen=True, kw_only=True):
     """A line that matches: `column` is that of its first match, in characters from 1. Long lines are cut."""
 
@@ -257,6 +280,16 @@ class UndoRequest(ChangeRequest[UndoResult], frozen=True, kw_only=True):
 
     path: FilePath
     force: Annotated[bool, msgspec.Meta(description="Undo even if something else has changed the file since.")] = False
+
+
+class HistoryRequest(FileRequest[HistoryResult], frozen=True, kw_only=True):
+    """Of which file, or of the files below which directory, to list the changes that can be undone."""
+
+    path: Annotated[
+        Path,
+        msgspec.Meta(description="A file, or a directory; either may be gone. The base directory by default."),
+    ] = "."
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Changes in all.")] = 20
 
 
 class SearchRequest(FileRequest[SearchResult], frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ class OpenFile:
     @property
     def fingerprint(self) -> Fingerprint:
         """What a step remembers of the file."""
-        return Fingerprint(self.etag, stat.S_IMODE(self.status.st_mode))
+        return Fingerprint(self.etag, self.status.st_size, stat.S_IMODE(self.status.st_mode))
 
     def text(self, policy: ReadPolicy) -> Text:
         """Return the whole text. Raises what `policy` has against it."""

@@ -20,6 +20,7 @@ from shelld_py.files.models import (
     DeleteRequest,
     FileRequest,
     FindRequest,
+    HistoryRequest,
     InsertRequest,
     MoveRequest,
     ReadRequest,
@@ -79,7 +80,8 @@ class FileOperation:
     """An operation: `work` gives what does it, called with the request, behind its `Location` where one is locked.
 
     `summary` is for who reads the API, `title` and `description` for a model that may call it. `refusals` are the
-    errors of its own, `example` a request. `event` says whether it can be asked for by an event.
+    errors of its own, `example` a request. `event` says whether it can be asked for by an event, `tool` whether by a
+    model: what only people look at costs it the words of one more tool.
     """
 
     name: str
@@ -93,6 +95,7 @@ class FileOperation:
     refusals: tuple[type[errors.ShelldError], ...]
     example: Mapping[str, object]
     event: bool = True
+    tool: bool = True
 
     @property
     def result(self) -> type[msgspec.Struct]:
@@ -226,6 +229,20 @@ _TABLE: Final = (
         description="Take back the most recent change of a file, step by step.",
         refusals=(*CHANGE, errors.NothingToUndo),
         example={"path": "notes.txt"},
+    ),
+    FileOperation(
+        name="history",
+        request=HistoryRequest,
+        work=lambda rooms: rooms.undoing.history,
+        access=Access.LOOK,
+        effect=Effect.READS,
+        summary="List the changes that can be undone",
+        title="List changes",
+        description="List the changes of a file, or of all below a directory, that can be undone, the newest first.",
+        refusals=PLACE,
+        example={"path": "notes.txt"},
+        event=False,
+        tool=False,
     ),
     FileOperation(
         name="search",

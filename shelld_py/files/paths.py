@@ -193,6 +193,22 @@ class AllowedDirectories:
             text = outcome
         raise FileNotFound(f"{path} has too many levels of symbolic links.", path=path)
 
+    def named(self, path: str) -> str:
+        """Return the real path of a file or a directory, which may be gone, and the directory that it was in too.
+
+        Raises `InvalidRequest`, `PathNotAllowed`, `OSError` where the system fails.
+        """
+        with contextlib.suppress(FileNotFound):
+            try:
+                directory, real = self.open_directory(path)
+            except (FileNotFound, NotADirectoryError):
+                with self.locate(path) as location:
+                    return location.path
+            os.close(directory)
+            return real
+        root, parts = self._split(posixpath.normpath(self._absolute(path)))
+        return _path_of(root, parts)
+
     def shown(self, path: str) -> str:
         """Return a real path as a diff names it: relative to the base where it lies beneath it, without a slash."""
         base = os.path.realpath(self.base)

@@ -99,9 +99,10 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a file is after a change: its content's `etag` and its mode."""
+    """What a file is after a change: its content's `etag` and size, and its mode."""
 
     etag: str
+    size: int
     mode: int
 
 

@@ -1,6 +1,7 @@
 """Undo: making a file what it was before its last change, without losing what something else has done to it since.
 
-Synchronous, on a `Location` that nobody else works on meanwhile, as in `changes.py`.
+Synchronous, on a `Location` that nobody else works on meanwhile, as in `changes.py`. What could be undone is listed
+without one: it is what the history remembers, whatever has become of the files.
 
 An undo forgets the step that it takes back. It refuses to run over what something else changed in between; with
 `force` it does, but then it is a change like any other: what it overwrites becomes a step (`Operation.UNDO`), and
@@ -12,16 +13,17 @@ import os
 
 from shelld_py.errors import FileChanged, NothingToUndo
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
-from shelld_py.files.models import Operation, UndoRequest, UndoResult
+from shelld_py.files.models import HistoryRequest, HistoryResult, KeptChange, Operation, UndoRequest, UndoResult
 from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import Fingerprint, NewFile, check_same, sync_directory
 from shelld_py.files.text_file import unified_diff
+from shelld_py.models import utc_timestamp
 
 
 class Undoing:
-    """The operation that takes changes back."""
+    """The operations that take changes back, and tell which can be."""
 
     def __init__(self, directories: AllowedDirectories, policy: ReadPolicy, history: History) -> None:
         """Take back what `history` remembers of files in `directories`; show only what `policy` lets be read."""
@@ -58,11 +60,37 @@ class Undoing:
         if step.before is None:
             self._directories.remove_empty(step.made)
             diff = self._diff(old, None, location) if old is not None else ""
-            return self._result(location, step, None, diff, kept)
-        with open_through(self._directories, location) as restored:
-            new = restored.text_or_none(self._policy) if restored else None
-            comparable = new is not None and (old is not None or file is None)
-            return self._result(location, step, restored, self._diff(old, new, location) if comparable else "", kept)
+            result = self._result(location, step, None, diff, kept)
+        else:
+            with open_through(self._directories, location) as restored:
+                new = restored.text_or_none(self._policy) if restored else None
+                comparable = new is not None and (old is not None or file is None)
+                diff = self._diff(old, new, location) if comparable else ""
+                result = self._result(location, step, restored, diff, kept)
+        if runs_over:
+            self._history.describe(location.path, diff)
+        return result
+
+    def history(self, request: HistoryRequest) -> HistoryResult:
+        """Return the changes that can be undone, of a file or of all below a directory; either may be gone."""
+        path = self._directories.named(request.path)
+        kept = self._history.changes(path)
+        return HistoryResult(
+            path=displayable(path),
+            changes=tuple(
+                KeptChange(
+                    path=displayable(changed),
+                    operation=step.operation,
+                    changed_at=utc_timestamp(step.changed_at),
+                    size=step.after.size if step.after else 0,
+                    etag=step.after.etag if step.after else None,
+                    diff=diff,
+                )
+                for changed, step, diff in kept[: request.limit]
+            ),
+            truncated=len(kept) > request.limit,
+            total=len(kept),
+        )
 
     def _restore(self, location: Location, step: Step, file: OpenFile | None) -> Fingerprint | None:
         """Make the file what it was before `step`; `file` is what is there now. Returns what is there then."""
@@ -86,7 +114,7 @@ class Undoing:
                 new.copy(source, os.fstat(source).st_size)
                 identity = file.identity if file else None
                 mode = new.publish(location.name, backup.attributes, identity, location.path)
-                return Fingerprint(new.etag, mode)
+                return Fingerprint(new.etag, new.size, mode)
         finally:
             os.close(source)
 

@@ -1,6 +1,7 @@
 """Tools for files: the operations of the file service, with a text for the model.
 
-One for each entry of the table of operations; what is said of a result depends on its type alone.
+One for each entry of the table of operations that a model would use; what is said of a result depends on its type
+alone.
 """
 
 from collections.abc import Callable
@@ -51,8 +52,9 @@ FILE_TOOLS: Final = tuple(
         handler=perform,
     )
     for operation in OPERATIONS.values()
+    if operation.tool
 )
-"""A tool for each operation."""
+"""A tool for each operation that a model would use."""
 
 
 def listing_text(result: ViewResult) -> str:

@@ -25,6 +25,7 @@ LOOKS = {
     "read_run_screen",
     "read_run_recording",
     "view_directory",
+    "list_file_changes",
     "read_file",
     "search_files",
     "find_files",

@@ -294,6 +294,8 @@ def _requests(daemon: RunningDaemon, gate: Gate) -> Iterator[tuple[str, str, dic
     yield "POST", "/files/replace", {"json": {"path": one, "old_string": "4", "new_string": "5"}}, 422
     yield "POST", "/files/search", {"json": {"path": "described", "pattern": "one", "context": 1}}, 200
     yield "POST", "/files/find", {"json": {"path": "described", "pattern": "*.txt"}}, 200
+    yield "POST", "/files/history", {"json": {"path": "described"}}, 200
+    yield "POST", "/files/history", {"json": {"path": "/etc"}}, 403
     yield "POST", "/files/undo", {"json": {"path": one}}, 200
     yield "POST", "/files/move", {"json": {"source_path": one, "destination_path": two}}, 200
     yield "POST", "/files/undo", {"json": {"path": one}}, 409

@@ -250,6 +250,7 @@ def test_file_operations(client: Any) -> None:
     assert files.read("client/a.txt", view_range=(2, -1)).content == "two\n"
     assert files.insert("client/a.txt", "half\n", 1, if_match=made.etag).undo_depth == 2
     assert files.replace("client/a.txt", "half", "1.5", expected_replacements=1).replacements == 1
+    assert [each.operation for each in files.history("client").changes][:2] == ["replace", "insert"]
     assert files.undo("client/a.txt").undone == "replace"
     assert [match.line for match in files.search("hal.", "client", include=["*.txt"]).matches] == [2]
     assert [Path(found.path).name for found in files.find("*.txt", "client").files] == ["a.txt"]

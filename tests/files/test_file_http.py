@@ -203,6 +203,8 @@ def test_operations_do_what_they_say(
         ("search", {"pattern": "", "path": "@"}, 400, "invalid_request", "pattern"),
         ("search", {"pattern": "x", "path": "@", "limit": 0}, 400, "invalid_request", "limit"),
         ("find", {"pattern": "/", "path": "@"}, 400, "invalid_request", "not a glob"),
+        ("history", {"limit": 101}, 400, "invalid_request", "limit"),
+        ("history", {"path": "/"}, 403, "path_not_allowed", "allowed directories"),
         ("find", {"pattern": "*", "path": "/"}, 403, "path_not_allowed", "allowed directories"),
     ],
 )

@@ -13,6 +13,7 @@ from shelld_py.files import (
     CreateRequest,
     DeleteRequest,
     FileService,
+    HistoryRequest,
     InsertRequest,
     MoveRequest,
     Operation,
@@ -259,3 +260,70 @@ def test_backup_directory_with_other_things_is_refused(tmp_path: Path) -> None:
             backup_directory=str(tmp_path),
         )
     assert (tmp_path / "mine").exists()
+
+
+def _kept(desk: Desk, path: str = ".") -> list[tuple[str, str, str]]:
+    """Name, operation and diff of the changes that are listed."""
+    listed = desk.do(desk.service.perform(HistoryRequest(path=path, limit=100)))
+    assert (listed.truncated, listed.total) == (False, len(listed.changes))
+    return [(os.path.relpath(each.path, desk.root), each.operation, each.diff) for each in listed.changes]
+
+
+def test_what_can_be_undone_is_listed(desk: Desk) -> None:
+    """The newest first, with what each made of its file, for a file, for a directory, for all; an undo takes it off."""
+    service = desk.service
+    made = desk.do(service.perform(CreateRequest(path="new/a.txt", content="1\n")))
+    updated = desk.do(service.perform(UpdateRequest(path="new/a.txt", content="2\n")))
+    other = desk.do(service.perform(CreateRequest(path="b.txt", content="b\n")))
+    a = [("new/a.txt", "update", updated.diff), ("new/a.txt", "create", made.diff)]
+    b = [("b.txt", "create", other.diff)]
+    assert "-1\n+2\n" in updated.diff
+    assert (_kept(desk), _kept(desk, "new"), _kept(desk, "new/a.txt"), _kept(desk, "b.txt")) == (b + a, a, a, b)
+    assert _kept(desk, "new/a.tx") == []
+    first = desk.do(service.perform(HistoryRequest(limit=1)))
+    assert (first.path, first.truncated, first.total) == (str(desk.root), True, 3)
+    assert (first.changes[0].size, first.changes[0].etag) == (2, other.etag)
+    assert first.changes[0].changed_at.endswith("Z")
+    _undo(desk, "new/a.txt")
+    assert _kept(desk, "new") == a[1:]
+
+
+def test_changes_are_listed_when_the_file_is_gone_and_its_directory_too(desk: Desk) -> None:
+    """A deletion is the change that a person would look for; a link on the way counts as what it leads to."""
+    (desk.root / "sub").mkdir()
+    (desk.root / "link").symlink_to("sub")
+    desk.do(desk.service.perform(CreateRequest(path="link/a.txt", content="1\n")))
+    deleted = desk.do(desk.service.perform(DeleteRequest(path="sub/a.txt")))
+    expected = ("sub/a.txt", "delete", deleted.diff)
+    for path in ("link/a.txt", "sub/a.txt", "sub", "link"):
+        assert _kept(desk, path)[0] == expected
+    (desk.root / "sub").rmdir()
+    for path in ("sub/a.txt", "./sub/a.txt", "sub"):
+        assert _kept(desk, path)[0] == expected
+    last = desk.do(desk.service.perform(HistoryRequest(path="sub"))).changes[0]
+    assert (last.size, last.etag) == (0, None)
+
+
+def test_a_forced_undo_is_listed_in_the_place_of_what_it_has_taken_back(desk: Desk) -> None:
+    """And where it is undone itself, that is there again, with its diff."""
+    desk.do(desk.service.perform(CreateRequest(path="a.txt", content="1\n")))
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2\n")))
+    before = _kept(desk)
+    (desk.root / "a.txt").write_text("3\n")
+    _undo(desk, "a.txt", force=True)
+    undone, *others = _kept(desk)
+    assert (undone[1], others) == ("undo", before[1:])
+    assert "-3\n+1\n" in undone[2]
+    _undo(desk, "a.txt")
+    assert _kept(desk) == before
+
+
+def test_diffs_are_kept_of_the_newest_changes_only(desk: Desk) -> None:
+    """However many files are changed, what their diffs take is bounded; the changes themselves stay listed."""
+    lines = "".join(f"{'x' * 90}{number}\n" for number in range(200))
+    for number in range(240):
+        desk.do(desk.service.perform(CreateRequest(path=f"{number}.txt", content=lines)))
+    kept = desk.do(desk.service.perform(HistoryRequest(limit=100)))
+    assert kept.total == 240
+    assert all(change.diff for change in kept.changes)
+    assert [bool(_kept(desk, f"{number}.txt")[0][2]) for number in (0, 239)] == [False, True]
