@@ -63,6 +63,8 @@ def converted(given: Mapping[str, object], model: type[_Model]) -> _Model | Faul
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return which of `names` somebody may mean who writes `name`; None where nothing is like it."""
+    if len(name) > _LONGEST_SHOWN:
+        return None
     known = list(names)
     plain = name.lower()
     for synonym in _SYNONYMS.get(plain, ()):

@@ -34,6 +34,8 @@ _NEEDED: Final = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19,
 }  # fmt: skip
 """What root needs to run a shell of another user and to look after it, as capability.h numbers it."""
+_LONGEST_NAME: Final = 256
+"""Characters, as of LOGIN_NAME_MAX. Where names are looked up (nss-systemd), one of megabytes aborts the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class User:
 
         A number needs no entry in the user database; `gid` may be the name of a group, and is the only one then.
         """
+        if len(text) > _LONGEST_NAME:
+            raise LookupError(f"there is no user {text[:20]!r}...: a name has at most {_LONGEST_NAME} characters")
         who, colon, group = text.partition(":")
         number = int(who) if who.isascii() and who.isdigit() and len(who) < 10 else None
         try:

@@ -29,6 +29,8 @@ _SHIFT, _META, _CONTROL = 1, 2, 4
 _MODIFIERS: Final = {"S": _SHIFT, "M": _META, "C": _CONTROL}
 _MODIFIED: Final = re.compile(r"((?:[CMS]-)+)([\s\S]*)")
 _FUNCTION_KEY: Final = re.compile(r"F[0-9]{1,3}")
+_LONGEST: Final = 64
+"""Characters of what could be meant as a key: all that is longer is text."""
 _LINE_BREAK: Final = re.compile(r"\r\n?|\n")
 
 
@@ -64,6 +66,8 @@ def pasted(text: str, modes: KeyModes) -> bytes:
 def _entry(entry: str, modes: KeyModes) -> str:
     if entry in NAMES:
         return _key(entry, 0, modes)
+    if len(entry) > _LONGEST:
+        return entry
     if modified := _MODIFIED.fullmatch(entry):
         modifiers = 0
         for name in modified[1].split("-")[:-1]:

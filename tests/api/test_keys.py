@@ -74,6 +74,13 @@ def test_what_is_no_key(daemon: RunningDaemon, body: dict[str, Any], told: str) 
     assert daemon.json("POST", "/stdin", json={"text": "x"}) == {"accepted": 1}
 
 
+def test_what_is_too_long_for_a_key_is_text(daemon: RunningDaemon) -> None:
+    """Nobody looks for a key that is like it, which would take seconds for megabytes."""
+    daemon.start("read -r line")
+    long = "C-" + "x" * 100
+    assert daemon.json("POST", "/stdin", json={"keys": [long]}) == {"accepted": len(long)}
+
+
 def test_enter_and_end_of_file(daemon: RunningDaemon) -> None:
     """Enter ends a line, and end-of-file after it is one."""
     run_id = daemon.start("cat >/dev/null; cat")

@@ -47,3 +47,11 @@ def test_it_can_be_killed(daemon: RunningDaemon) -> None:
 def test_users_that_there_are_not(daemon: RunningDaemon, user: str) -> None:
     answer = execute(daemon, "true", user)
     assert (answer["status"], answer["code"]) == (400, "invalid_request")
+
+
+def test_a_name_of_megabytes_is_no_user(daemon: RunningDaemon) -> None:
+    """Where names are looked up, one could end the process: it is refused before."""
+    answer = execute(daemon, "true", "x" * 5_000_000)
+    assert "a name has at most 256 characters" in str(answer["detail"])
+    assert len(str(answer["detail"])) < 500
+    assert daemon.client.get("/health").status_code == 200

@@ -19,6 +19,13 @@ from shelld_py.http.requests import (
     signal_number,
 )
 from shelld_py.models import RunRequest
+from shelld_py.validation import nearest
+
+
+def test_no_name_is_near_to_a_long_one() -> None:
+    """To look for one takes time that is quadratic in its length."""
+    assert nearest("a" * 59 + "b", ["a" * 60]) == "a" * 60
+    assert nearest("a" * 60 + "b", ["a" * 60]) is None
 
 
 def request(query: str = "", **headers: str) -> Request:

@@ -193,6 +193,16 @@ def test_what_is_typed_does_not_appear() -> None:
     on_terminal(test)
 
 
+def test_input_is_written_in_pieces() -> None:
+    """In one turn of the event loop no more goes than takes well under a millisecond, though the terminal has room."""
+
+    async def test(terminal: Terminal, _: bytearray) -> None:
+        terminal.write(b"x" * 60_000)
+        assert terminal.unwritten >= 60_000 - 16 * 1024
+
+    on_terminal(test)
+
+
 def test_input_larger_than_the_terminal_takes_at_once(tmp_path: Path) -> None:
     """What does not fit is kept and follows, in order and complete, without blocking anybody."""
 
