@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
+from shelld_py.client.call import T
 from shelld_py.client.client import AsyncClient
 from shelld_py.client.events import Output, Result
 from shelld_py.client.failures import TransportError, UnknownAnswer
 from shelld_py.client.printing import Printer, complain, write
-from shelld_py.client.requests import T
 from shelld_py.errors import NoRunningCommand, RunNotFound
 from shelld_py.models import OutputFormat, RunResult, RunStatus, ShellState, Streams
 from shelld_py.units import LONGEST_DURATION, MEBIBYTE

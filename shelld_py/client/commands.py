@@ -22,12 +22,12 @@ from typing import Final
 
 import msgspec
 
+from shelld_py.client.call import new_key, seconds
 from shelld_py.client.client import AsyncClient, AsyncSession
 from shelld_py.client.connection import Retries
 from shelld_py.client.events import Event, Result
 from shelld_py.client.failures import TransportError
 from shelld_py.client.printing import Printer, complain
-from shelld_py.client.requests import new_key, seconds
 from shelld_py.errors import KeyRequired, NotFound, ShellAlreadyStarted, ShelldError
 from shelld_py.models import ActiveRun, OutputFormat, RunResult, RunStatus, ShellState, Status, Stream
 from shelld_py.units import DURATION_FORMS, format_duration

@@ -1,7 +1,7 @@
 """What a connection to a daemon needs, and what to make of its failures: everything but the sending itself.
 
 The address and key, the arguments for httpx, what an answer or a broken connection means, and when to try
-again. The drivers add the I/O. The client's one reader of the environment: `SHELLD_URL` and `SHELLD_KEY`.
+again. sending.py adds the I/O. The client's one reader of the environment: `SHELLD_URL` and `SHELLD_KEY`.
 """
 
 import os
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import httpx
 
+from shelld_py.client.call import JSON_TYPE, Answer, Call, T
 from shelld_py.client.failures import TransportError, refusal
-from shelld_py.client.requests import JSON_TYPE, Answer, Call, T
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 KEY_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,256}")
@@ -53,7 +53,7 @@ class Retries:
 
 
 class Connection:
-    """The address of a daemon and the key for it, as the drivers need them."""
+    """The address of a daemon and the key for it, as the two clients need them."""
 
     def __init__(self, url: str | None, key: str | None, timeout: float, retries: Retries) -> None:
         """What is None comes from the environment. Raises `ValueError` for what cannot be a URL or a key.

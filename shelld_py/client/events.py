@@ -7,25 +7,13 @@ from a cursor continues the line that was begun before it. Of what happens, the 
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar, Unpack
+from typing import Any, Final, Generic, Unpack
 
 import msgspec
 
+from shelld_py.client.call import Answer, Call, Duration, T, new_key, parameters, seconds, segment
 from shelld_py.client.failures import UnknownAnswer
-from shelld_py.client.requests import (
-    Answer,
-    Call,
-    Duration,
-    ExecOptions,
-    FormatName,
-    RunOptions,
-    new_key,
-    parameters,
-    run_call,
-    seconds,
-    segment,
-)
+from shelld_py.client.run_requests import ExecOptions, FormatName, RunOptions, run_call
 from shelld_py.event_data import (
     EVENT_DATA,
     EventType,
@@ -42,7 +30,6 @@ from shelld_py.models import GapEvent, OutputEvent, RunResult, Stream
 EVENTS_TYPE: Final = "text/event-stream"
 _LONGEST_SILENCE: Final = 60.0
 """Seconds without a byte after which a connection for what happens is made again: the daemon says something each 15."""
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Output(OutputEvent, frozen=True, kw_only=True):
@@ -76,33 +63,6 @@ class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: SnapshotEvent | StateEvent | RunResult | SessionEvent | FileEvent | PortEvent | ResourcesEvent | LostEvent
 
 
-class Following(Protocol[T_co]):
-    """Events of one kind, over as many connections as it takes."""
-
-    @property
-    def done(self) -> bool:
-        """Whether there will be no more."""
-
-    def call(self) -> Call[Any]:
-        """Return the request for all that is missing."""
-
-    def opened(self) -> None:
-        """Take note that the daemon has answered."""
-
-    def feed(self, chunk: bytes) -> Iterator[T_co]:
-        """Take bytes of the answer; yield the events that they complete."""
-
-    def closed(self) -> None:
-        """Take note that the daemon has ended its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    name: str
-    data: str
-    event_id: str
-
-
 class _Parser:
     """The lines of an event stream (WHATWG HTML, 9.2.6), as far as the daemon uses them."""
 
@@ -112,8 +72,8 @@ class _Parser:
         self._id = ""
         self._data: list[str] = []
 
-    def feed(self, chunk: bytes) -> Iterator[_Raw]:
-        """Take the next bytes, cut anywhere; yield the events that they complete."""
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, str, str]]:
+        """Take the next bytes, cut anywhere; yield name, data and id of the events that they complete."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             name, _, value = line.removesuffix(b"\r").decode("utf-8", "replace").partition(":")
@@ -126,11 +86,55 @@ class _Parser:
                 self._data.append(value)
             elif not name and not value and not line.startswith(b":"):
                 if self._data:
-                    yield _Raw(self._name, "\n".join(self._data), self._id)
+                    yield self._name, "\n".join(self._data), self._id
                 self._name, self._data, self._id = "", [], ""
 
 
-class FollowingRun:
+class Following(Generic[T]):
+    """Events of one kind, over as many connections as it takes, until `timeout` from now."""
+
+    def __init__(self, path: str, timeout: Duration | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`path` is where they are told."""
+        self.done = False
+        """Whether there will be no more."""
+        self._path = path
+        self._timeout = timeout
+        self._clock = clock
+        limit = seconds(timeout)
+        self._deadline = None if limit is None else clock() + limit
+        self._parser = _Parser()
+
+    @property
+    def _left(self) -> Duration | None:
+        """What is left of the time; as it was given where it is the daemon that refuses it."""
+        return self._timeout if self._deadline is None else max(0.0, self._deadline - self._clock())
+
+    def call(self) -> Call[Any]:
+        """Return the request for all that is missing."""
+        self._parser = _Parser()
+        return self._request()
+
+    def _request(self) -> Call[Any]:
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """Take note that the daemon has answered."""
+
+    def feed(self, chunk: bytes) -> Iterator[T]:
+        """Take bytes of the answer; yield the events that they complete."""
+        for name, data, event_id in self._parser.feed(chunk):
+            if (event := self._read(name, data, event_id)) is not None:
+                yield event
+
+    def _read(self, name: str, data: str, event_id: str, /) -> T | None:
+        """Take note of an event, and return it; None for kinds that a newer daemon may have."""
+        raise NotImplementedError
+
+    def closed(self) -> None:
+        """Take note that the daemon has ended its answer."""
+
+
+class FollowingRun(Following[Event]):
     """The events of one run."""
 
     def __init__(
@@ -143,104 +147,71 @@ class FollowingRun:
         timeout: Duration | None,
         on_input: str | None,
         echo: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`path` is where the output is read on, `start` the request that starts the run, None for one that is known.
 
         `cursors` says where to begin with each stream.
         """
-        self.done = False
-        self._path = path
+        super().__init__(path, timeout)
         self._start = start
         self._cursors = cursors
         self._format = format
         self._on_input = on_input
         self._echo = echo
-        self._clock = clock
-        limit = seconds(timeout)
-        self._deadline = None if limit is None else clock() + limit
-        self._parser = _Parser()
 
-    def call(self) -> Call[Any]:
-        """Return the request for all that is missing."""
-        self._parser = _Parser()
+    def _request(self) -> Call[Any]:
+        """Return the request that starts the run, once that is done those that read on."""
         if self._start is not None:
             return self._start
-        left = None if self._deadline is None else max(0.0, self._deadline - self._clock())
         params = parameters(
             cursor=self._cursors[Stream.STDOUT],
             stderr_cursor=self._cursors[Stream.STDERR],
             format=self._format,
-            timeout=left,
+            timeout=self._left,
             on_input=self._on_input,
             echo=self._echo or None,
         )
-        return Call(method="GET", path=self._path, parse=_no_result, params=params, wait=left)
+        return Call(method="GET", path=self._path, parse=_no_result, params=params, wait=seconds(self._left))
 
     def opened(self) -> None:
-        """The daemon has answered: the run is started, and a further connection only reads on."""
+        """The daemon has answered: the run is started."""
         self._start = None
 
-    def closed(self) -> None:
-        """The daemon has ended its answer, which is no end without a result."""
-
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Take bytes of the answer; yield the events that they complete."""
-        for raw in self._parser.feed(chunk):
-            event = _typed(raw)
-            if event is None:
-                continue
-            if isinstance(event, Result):
-                self.done = True
-            else:
-                dropped = event.dropped if isinstance(event, Gap) else 0
-                self._cursors[event.stream] = event.cursor + dropped
-            yield event
+    def _read(self, name: str, data: str, _: str, /) -> Event | None:
+        if name == "result":
+            self.done = True
+            return Result(run=_decoded(name, data, RunResult))
+        if name not in ("output", "gap"):
+            return None
+        event: Output | Gap = _decoded(name, data, Output) if name == "output" else _decoded(name, data, Gap)
+        self._cursors[event.stream] = event.cursor + (event.dropped if isinstance(event, Gap) else 0)
+        return event
 
 
-class FollowingDaemon:
+class FollowingDaemon(Following[DaemonEvent]):
     """What happens in the daemon."""
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        last_event_id: int | None,
-        timeout: Duration | None,
-        clock: Callable[[], float] = time.monotonic,
-        **params: object,
-    ) -> None:
+    def __init__(self, path: str, *, last_event_id: int | None, timeout: Duration | None, **params: object) -> None:
         """`path` is where it is told, `params` go to the query string."""
-        self.done = False
-        self._path = path
+        super().__init__(path, timeout)
         self._params = params
         self._last_event_id = last_event_id
-        self._clock = clock
-        limit = seconds(timeout)
-        self._timeout = timeout
-        self._deadline = None if limit is None else clock() + limit
-        self._parser = _Parser()
 
-    def call(self) -> Call[Any]:
-        """Return the request for what comes behind the last event."""
-        self._parser = _Parser()
-        left = self._timeout if self._deadline is None else max(0.0, self._deadline - self._clock())
+    def _request(self) -> Call[Any]:
         headers = {} if self._last_event_id is None else {"Last-Event-ID": str(self._last_event_id)}
-        params = parameters(timeout=left, **self._params)
+        params = parameters(timeout=self._left, **self._params)
         return Call(
             method="GET", path=self._path, parse=_no_result, params=params, headers=headers, wait=_LONGEST_SILENCE
         )
 
-    def opened(self) -> None:
-        """The daemon has answered."""
-
-    def feed(self, chunk: bytes) -> Iterator[DaemonEvent]:
-        """Take bytes of the answer; yield the events that they complete."""
-        for raw in self._parser.feed(chunk):
-            event = _daemon_event(raw)
-            if event:
-                self._last_event_id = self._last_event_id if event.event_id is None else event.event_id
-                yield event
+    def _read(self, name: str, data: str, event_id: str, /) -> DaemonEvent | None:
+        if name not in tuple(EventType):
+            return None
+        kind = EventType(name)
+        number = int(event_id) if event_id.isascii() and event_id.isdecimal() else None
+        event = DaemonEvent(type=kind, event_id=number, data=_decoded(name, data, EVENT_DATA[kind]))
+        self._last_event_id = self._last_event_id if number is None else number
+        return event
 
     def closed(self) -> None:
         """The daemon has ended its answer: the time is over, or the daemon, or the key is good no longer."""
@@ -317,31 +288,11 @@ def _follow_new(path: str, command: str | None, options: RunOptions | ExecOption
     )
 
 
-def _typed(raw: _Raw) -> Event | None:
-    """Return an event as its type; None for kinds that a newer daemon may have."""
+def _decoded(name: str, data: str, kind: Any) -> Any:
     try:
-        if raw.name == "output":
-            return msgspec.json.decode(raw.data, type=Output)
-        if raw.name == "gap":
-            return msgspec.json.decode(raw.data, type=Gap)
-        if raw.name == "result":
-            return Result(run=msgspec.json.decode(raw.data, type=RunResult))
+        return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        raise UnknownAnswer(f"The event {raw.name} is not what a daemon sends: {error}.") from None
-    return None
-
-
-def _daemon_event(raw: _Raw) -> DaemonEvent | None:
-    """Return what has happened; None for kinds that a newer daemon may have."""
-    if raw.name not in tuple(EventType):
-        return None
-    kind = EventType(raw.name)
-    event_id = int(raw.event_id) if raw.event_id.isascii() and raw.event_id.isdecimal() else None
-    try:
-        data: Any = msgspec.json.decode(raw.data, type=EVENT_DATA[kind])
-    except msgspec.DecodeError as error:
-        raise UnknownAnswer(f"The event {raw.name} is not what a daemon sends: {error}.") from None
-    return DaemonEvent(type=kind, event_id=event_id, data=data)
+        raise UnknownAnswer(f"The event {name} is not what a daemon sends: {error}.") from None
 
 
 def _no_result(answer: Answer) -> None:

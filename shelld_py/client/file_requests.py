@@ -1,13 +1,15 @@
 """Calls about files; `base` is `/files`. Paths are the daemon's, relative ones from its base directory.
 
-Each builder's docstring is that of the method which the drivers make of it.
+Each builder's docstring is that of the method that the clients make of it.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Final, Literal, TypedDict, Unpack
 
-from shelld_py.client.requests import JSON_CONTENT, Answer, Call, RawContent, T, decoded, json_content, parameters
+import msgspec
+
+from shelld_py.client.call import JSON_CONTENT, Answer, Call, T, decoded, json_content, parameters
 from shelld_py.files import (
     ArchiveResult,
     ChangeResult,
@@ -27,6 +29,15 @@ _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 FormatOfArchive = Literal["tar", "tar.gz", "zip"]
+
+
+class RawContent(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of a file: `content` begins at offset `start` of a file of `size` bytes; large files have no `etag`."""
+
+    content: bytes
+    start: int
+    size: int
+    etag: str | None
 
 
 class Precondition(TypedDict, total=False):

@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequ
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-from shelld_py.client import events, file_requests, requests
+from shelld_py.client import events, file_requests, requests, run_requests
+from shelld_py.client.call import Call, Duration, T
 from shelld_py.client.events import Following
-from shelld_py.client.requests import Call, Duration, Reply, T
+from shelld_py.client.run_requests import Reply
 
 P = ParamSpec("P")
-T_co = TypeVar("T_co", covariant=True)
+Blocking_co = TypeVar("Blocking_co", covariant=True)
+Awaiting_co = TypeVar("Awaiting_co", covariant=True)
 Count_co = TypeVar("Count_co", covariant=True)
 Reply_co = TypeVar("Reply_co", covariant=True)
 
@@ -44,26 +46,15 @@ class AwaitingPart(Part):
     """A part whose verbs are to be awaited."""
 
 
-class Verb(Protocol[P, T_co]):
-    """A method that asks for one thing."""
+class Verb(Protocol[Blocking_co, Awaiting_co]):
+    """A method of a part: of one type where the part blocks, of another where its verbs are to be awaited."""
 
     @overload
     def __get__(self, part: None, kind: type, /) -> Self: ...
     @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> Callable[P, T_co]: ...
+    def __get__(self, part: BlockingPart, kind: type, /) -> Blocking_co: ...
     @overload
-    def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
-
-
-class EventVerb(Protocol[P, T_co]):
-    """A method that yields events."""
-
-    @overload
-    def __get__(self, part: None, kind: type, /) -> Self: ...
-    @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> Callable[P, Generator[T_co, None, None]]: ...
-    @overload
-    def __get__(self, part: AwaitingPart, kind: type, /) -> Callable[P, AsyncGenerator[T_co, None]]: ...
+    def __get__(self, part: AwaitingPart, kind: type, /) -> Awaiting_co: ...
 
 
 class Typing(Protocol[Count_co, Reply_co]):
@@ -120,64 +111,46 @@ class TypingIntoRun(Protocol[Count_co, Reply_co]):
     ) -> Reply_co: ...
 
 
-class TypingVerb(Protocol):
-    """The method `stdin` of a shell."""
-
-    @overload
-    def __get__(self, part: None, kind: type, /) -> Self: ...
-    @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> Typing[int, Reply]: ...
-    @overload
-    def __get__(
-        self, part: AwaitingPart, kind: type, /
-    ) -> Typing[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]: ...
+TypingVerb = Verb[Typing[int, Reply], Typing[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]]
+TypingIntoRunVerb = Verb[TypingIntoRun[int, Reply], TypingIntoRun[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]]
 
 
-class TypingIntoRunVerb(Protocol):
-    """The method `stdin` of runs."""
-
-    @overload
-    def __get__(self, part: None, kind: type, /) -> Self: ...
-    @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> TypingIntoRun[int, Reply]: ...
-    @overload
-    def __get__(
-        self, part: AwaitingPart, kind: type, /
-    ) -> TypingIntoRun[Coroutine[Any, Any, int], Coroutine[Any, Any, Reply]]: ...
-
-
-def verb(build: Callable[Concatenate[str, P], Call[T]]) -> Verb[P, T]:
+def verb(
+    build: Callable[Concatenate[str, P], Call[T]],
+) -> Verb[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
     """Return the method that sends the call which `build` makes."""
 
     @wraps(build)
     def method(self: Part, /, *arguments: P.args, **options: P.kwargs) -> Any:
         return self._sender.send(partial(build, self._base, *arguments, **options))
 
-    return cast("Verb[P, T]", method)
+    return cast("Verb[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]", method)
 
 
-def event_verb(build: Callable[Concatenate[str, P], Following[T]]) -> EventVerb[P, T]:
+def event_verb(
+    build: Callable[Concatenate[str, P], Following[T]],
+) -> Verb[Callable[P, Generator[T, None, None]], Callable[P, AsyncGenerator[T, None]]]:
     """Return the method that yields the events which `build` says how to follow."""
 
     @wraps(build)
     def method(self: Part, /, *arguments: P.args, **options: P.kwargs) -> Any:
         return self._sender.events(build(self._base, *arguments, **options))
 
-    return cast("EventVerb[P, T]", method)
+    return cast("Verb[Callable[P, Generator[T, None, None]], Callable[P, AsyncGenerator[T, None]]]", method)
 
 
 class ShellVerbs:
     """The verbs of a shell."""
 
-    run = verb(requests.run)
+    run = verb(run_requests.run)
     stream = event_verb(events.follow_run)
-    kill = verb(requests.kill)
+    kill = verb(run_requests.kill)
     recycle = verb(requests.recycle)
     status = verb(requests.status)
     state = verb(requests.state)
-    output = verb(requests.output)
-    screen = verb(requests.screen)
-    stdin = cast("TypingVerb", verb(requests.stdin))
+    output = verb(run_requests.output)
+    screen = verb(run_requests.screen)
+    stdin = cast("TypingVerb", verb(run_requests.stdin))
     resize = verb(requests.resize)
 
 
@@ -185,7 +158,7 @@ class DaemonVerbs(ShellVerbs):
     """The verbs of a daemon and its main shell."""
 
     startup = verb(requests.startup)
-    exec = verb(requests.execute)
+    exec = verb(run_requests.execute)
     exec_stream = event_verb(events.follow_exec)
     shutdown = verb(requests.shutdown)
     health = verb(requests.health)
@@ -221,16 +194,16 @@ class ObserversVerbs:
 class RunsVerbs:
     """The verbs for runs."""
 
-    list = verb(requests.list_runs)
-    get = verb(requests.get_run)
-    output = verb(requests.read_run)
-    screen = verb(requests.screen_of_run)
-    recording = verb(requests.recording_of_run)
-    wait = verb(requests.wait_for_run)
+    list = verb(run_requests.list_runs)
+    get = verb(run_requests.get_run)
+    output = verb(run_requests.read_run)
+    screen = verb(run_requests.screen_of_run)
+    recording = verb(run_requests.recording_of_run)
+    wait = verb(run_requests.wait_for_run)
     follow = event_verb(events.follow_known)
-    stdin = cast("TypingIntoRunVerb", verb(requests.type_into_run))
-    kill = verb(requests.kill_run)
-    delete = verb(requests.delete_run)
+    stdin = cast("TypingIntoRunVerb", verb(run_requests.type_into_run))
+    kill = verb(run_requests.kill_run)
+    delete = verb(run_requests.delete_run)
 
 
 class FilesVerbs:

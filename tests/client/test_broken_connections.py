@@ -10,7 +10,7 @@ import pytest
 
 from shelld_py import Client
 from shelld_py.client import Output, Result, Retries, TransportError
-from shelld_py.client.requests import Answer
+from shelld_py.client.call import Answer
 from shelld_py.errors import ShuttingDown
 from shelld_py.models import Cause, RunStatus, ShellState, Stream
 from tests.api.conftest import Gate

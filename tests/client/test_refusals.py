@@ -10,8 +10,8 @@ import pytest
 
 from shelld_py import AsyncClient, Client, errors
 from shelld_py.client import Metadata, Retries, TransportError, UnknownAnswer, WaitResult
+from shelld_py.client.call import Answer, decode, segment
 from shelld_py.client.failures import refusal
-from shelld_py.client.requests import Answer, decode, segment
 from shelld_py.errors import ShelldError
 from shelld_py.models import RunStatus, ShellState, Status
 from shelld_py.websocket import Closed
