@@ -1,7 +1,7 @@
 """The cells of a screen, and what the control functions of a terminal do to them.
 
 pyte holds the cells and knows what most functions do. What is here is what it lacks or has otherwise: the alternate
-screen, wide characters that are cut in two, and work that is bounded for each byte. Knows no bytes: screen.py has those.
+screen, wide characters that are cut in two, and work that is bounded for each byte. Knows no bytes: screen.py has them.
 
 A line feed also returns the carriage: the terminals of shells pass LF on as it is, which is CR LF to a person.
 """
