@@ -25,7 +25,20 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shelld_py.api import about, console, events, files, observers, ports, runs, screen, shells, terminal, tools
+from shelld_py.api import (
+    about,
+    console,
+    events,
+    files,
+    observers,
+    ports,
+    runs,
+    screen,
+    shells,
+    submission,
+    terminal,
+    tools,
+)
 from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
 from shelld_py.http.actions import action, is_action
@@ -53,8 +66,9 @@ _LONGEST_LOGGED: Final = 1024
 _NEXT_CLIENT: Final = "The daemon is being made new for the next client."
 
 ENDPOINTS: Final = (
-    *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS, *events.ENDPOINTS,
-    *observers.ENDPOINTS, *ports.ENDPOINTS, *terminal.ENDPOINTS, *about.ENDPOINTS, *console.ENDPOINTS,
+    *submission.ENDPOINTS, *shells.ENDPOINTS, *runs.ENDPOINTS, *screen.ENDPOINTS, *files.ENDPOINTS, *tools.ENDPOINTS,
+    *events.ENDPOINTS, *observers.ENDPOINTS, *ports.ENDPOINTS, *terminal.ENDPOINTS, *about.ENDPOINTS,
+    *console.ENDPOINTS,
 )  # fmt: skip
 """Every endpoint, the busiest first."""
 TEXT_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.default is Form.TEXT)

@@ -18,7 +18,8 @@ from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand
 from shelld_py.http.answers import json_response, run_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
-from shelld_py.http.requests import LARGEST, Form, Query, StdinQuery, duration_field, signal_number, stdin_request
+from shelld_py.http.requests import LARGEST, Form, Query, duration_field, signal_number
+from shelld_py.http.run_requests import StdinQuery, stdin_request
 from shelld_py.models import (
     AcceptedInput,
     DurationText,

@@ -8,8 +8,6 @@ from shelld_py.api.runs import WaitQuery
 from shelld_py.errors import InvalidRequest
 from shelld_py.http.requests import (
     Form,
-    RunQuery,
-    StdinQuery,
     decode_json,
     duration_field,
     header,
@@ -18,6 +16,7 @@ from shelld_py.http.requests import (
     requested_form,
     signal_number,
 )
+from shelld_py.http.run_requests import RunQuery, StdinQuery
 from shelld_py.models import RunRequest
 from shelld_py.validation import nearest
 
