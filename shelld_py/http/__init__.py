@@ -12,5 +12,6 @@ __all__ = [
     "proxied",
     "repeats",
     "requests",
+    "run_requests",
     "sse",
 ]
