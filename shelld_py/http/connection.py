@@ -14,6 +14,7 @@ Knows nothing of keys and endpoints.
 import asyncio
 import re
 import urllib.parse
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -169,6 +170,7 @@ class Connection(HttpToolsProtocol):
     """One connection of a client."""
 
     cycle: Exchange
+    pipeline: deque[tuple[Exchange, ASGI3Application]]  # type: ignore[assignment]
 
     def __init__(self, settings: ServerSettings, **options: Any) -> None:
         """`options` are those of uvicorn."""
@@ -191,6 +193,8 @@ class Connection(HttpToolsProtocol):
         """Whether the request offers to go on as a WebSocket."""
         self._offered = False
         """Whether the client has offered another protocol, and sends nothing before that is decided."""
+        self._served: Exchange | None = None
+        """The request that is being answered, or was the last; `cycle` is the last one that came."""
         self._early = b""
         """What it has sent all the same."""
 
@@ -201,7 +205,12 @@ class Connection(HttpToolsProtocol):
         self._end_in(self._settings.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was awaited."""
+        """Forget what was awaited, and tell the request that is being served, and those that wait behind it."""
+        for exchange in (self._served, *(waiting for waiting, _ in self.pipeline)):
+            if exchange and not exchange.response_complete:
+                exchange.disconnected = True
+                exchange.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
         if self._timer:
             self._timer.cancel()
@@ -295,6 +304,7 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))
         else:
+            self._served = exchange
             self._start_asgi_task(exchange, self.app)
 
     def on_body(self, body: bytes) -> None:
@@ -322,7 +332,8 @@ class Connection(HttpToolsProtocol):
         if not exchange.keep_alive:
             self._end(exchange)
         elif self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._served, app = self.pipeline.pop()
+            self._start_asgi_task(self._served, app)
         elif exchange.more_body:
             self._end_in(self._settings.body_timeout)
         else:

@@ -294,6 +294,18 @@ def test_a_request_names_one_host(start_daemon: Callable[..., RunningDaemon]) ->
     assert answered(daemon, f"GET /health HTTP/1.0\r\n{rest}").endswith(b" 200 OK")
 
 
+def test_who_leaves_is_noticed_though_another_request_waits_behind(ready_daemon: RunningDaemon) -> None:
+    """A request ends with its connection, also where the client has sent the next one already."""
+    run_id = ready_daemon.start("sleep 60")
+    before = ready_daemon.log.stat().st_size
+    with Raw(ready_daemon) as raw:
+        raw.send(head("GET", f"/runs/{run_id}/wait?until=quiet:50s", 0, KEY) + head("GET", "/status", 0, KEY))
+        wait_for(lambda: ready_daemon.client.get("/health").status_code == 200)
+        assert b"/wait" not in ready_daemon.log.read_bytes()[before:]
+    wait_for(lambda: b"/wait" in ready_daemon.log.read_bytes()[before:])
+    assert b"Traceback" not in ready_daemon.log.read_bytes()[before:]
+
+
 def test_a_websocket_of_a_foreign_page_is_refused(start_daemon: Callable[..., RunningDaemon]) -> None:
     daemon = start_daemon(key=None, server__socketio="true")
     fields = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
