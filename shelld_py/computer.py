@@ -36,7 +36,8 @@ from shelld_py.metadata import (
     usable_memory_mb,
     user_name,
 )
-from shelld_py.models import ActiveRun, Command, KillResult, ShellDocument, ShellState, ShellStatus, StartupRequest
+from shelld_py.models import ActiveRun, KillResult, ShellState, ShellStatus
+from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.keys import pasted, typed

@@ -20,18 +20,9 @@ from shelld_py.files import FileService
 from shelld_py.linux.orphans import Reaper, adopting
 from shelld_py.linux.removal import remove_tree
 from shelld_py.loading import inheritable_environment, process_environment
-from shelld_py.models import (
-    Command,
-    KillResult,
-    OnInput,
-    OutputFormat,
-    RunResult,
-    ShellState,
-    StartupRequest,
-    Stream,
-    Streams,
-)
+from shelld_py.models import KillResult, OnInput, OutputFormat, RunResult, ShellState, Stream, Streams
 from shelld_py.output.excerpt import OutputChoice, with_output
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells import shell as shells
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.store import RunStore

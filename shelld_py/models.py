@@ -1,4 +1,4 @@
-"""The data that travels: what requests carry in and what answers carry out.
+"""The data that travels: what answers carry out, and the words that requests and answers have in common.
 
 Durations are seconds, sizes of output are characters, cursors and offsets are bytes, times are RFC 3339
 in UTC. Everything is frozen. The JSON form of each model is its fields in the order given here.
@@ -7,12 +7,10 @@ in UTC. Everything is frozen. The JSON form of each model is its fields in the o
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Final, Generic, Literal, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
-
-from shelld_py.units import DURATION_PATTERN, LONGEST_DURATION, LONGEST_TEXT
 
 Limits = TypeVar("Limits")
 Timeouts = TypeVar("Timeouts")
@@ -91,204 +89,8 @@ class OnInput(StrEnum):
     WAIT = "wait"
 
 
-RunId = Annotated[
-    str,
-    Meta(
-        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$(?!\n)",
-        description="The caller's own id: the same id with the same request joins that run.",
-        extra={"words": "1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not . or .."},
-    ),
-]
-"""A run's own id is the name of its directory, which `.` and `..` cannot be.
-
-The pattern means the same to Python, whose `$` is also before a last line feed, and to ECMA-262, which schemas use.
-"""
-
-Duration = Annotated[
-    int | float | str,
-    Meta(
-        extra_json_schema={
-            "minimum": 0,
-            "maximum": LONGEST_DURATION,
-            "pattern": DURATION_PATTERN,
-            "maxLength": LONGEST_TEXT,
-        }
-    ),
-]
-"""Seconds, or text such as `500ms`, `30s`, `1h30m`. Whoever reads it has it checked by `units.parse_duration`."""
-
-DurationText = Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "maxLength": LONGEST_TEXT})]
-"""The same where everything is text: in a query string or a header."""
-
-Variables = Annotated[
-    dict[str, str], Meta(extra_json_schema={"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}})
-]
-"""Variables of the environment by name. Whoever takes them checks them."""
-
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, in UTC with milliseconds."""
-
-Size = Annotated[int, Meta(ge=1, le=65535, description="Rows or columns of the terminal.")]
-
-MaxOutput = Annotated[int, Meta(ge=0, description="Characters to return of each stream, 0 for all.")]
-
-StdinOffset = Annotated[int, Meta(ge=0, description="The bytes of input that the run has accepted before.")]
-
-KEYS: Final = (
-    "In place of `text`: names of keys (`Enter`, `Escape`, `Up`, `PageDown`, `F5`, `C-c`, `M-x`, `S-Tab`), and text."
-)
-WAIT_FOR_REPLY: Final = "Then wait so long for the end, or for a wait for input, and answer with what was written."
-
-
-Argument = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\x00]*$"})]
-
-Argv = Annotated[
-    tuple[Argument, ...],
-    Meta(
-        min_length=1,
-        description="In place of `command`: a program and its arguments, taken as they are; nothing is to be quoted.",
-    ),
-]
-
-CommandText = Annotated[
-    str,
-    Meta(
-        description="Any text without NUL, not only white space.",
-        extra_json_schema={"pattern": r"^[^\x00]*\S[^\x00]*$"},
-    ),
-]
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all request bodies: an unknown field is an error that names it."""
-
-
-StartupFile = Annotated[
-    str,
-    Meta(description="What bash reads at its start in place of `shell.startup_file`; empty: nothing."),
-]
-
-
-class ShellDocument(Request, frozen=True, kw_only=True):
-    """The state of a shell: what it takes to make such a shell again, on this machine or another.
-
-    `environment` are the exported variables that are plain text, `script` makes all else: other variables with their
-    attributes, functions, aliases, options, umask, traps, directory stack. `left_out` says what cannot travel.
-    """
-
-    bash: Annotated[str, Meta(description="The version that it was made with.")] = ""
-    working_directory: Annotated[str, Meta(description="An absolute path.")] | None = None
-    environment: Variables = {}
-    script: Annotated[str, Meta(description="bash reads it, in the new shell.")] = ""
-    left_out: tuple[str, ...] = ()
-
-
-UserName = Annotated[
-    str,
-    Meta(
-        description="Of a daemon that is root: whom it runs as, a name, `uid` or `uid:gid`.",
-        extra_json_schema={"pattern": r"^[^\x00]+$"},
-    ),
-]
-
-
-class StartupRequest(Request, frozen=True, kw_only=True):
-    """How to start a shell."""
-
-    working_directory: Annotated[str, Meta(description="Where bash starts; it must exist.")] | None = None
-    environment: Annotated[Variables, Meta(description="Variables on top of the configured ones.")] = {}
-    rows: Size | None = None
-    cols: Size | None = None
-    startup_file: StartupFile | None = None
-    state: Annotated[ShellDocument, Meta(description="The state to begin with, of `GET /state`.")] | None = None
-    copy_of: Annotated[str, Meta(description="Begin with the state of this shell, which is ready.")] | None = None
-    user: UserName | None = None
-
-
-class RunRequest(Request, frozen=True, kw_only=True):
-    """A command, how to run it, and how to answer for it. There is either a `command` or an `argv`."""
-
-    command: CommandText | None = None
-    argv: Argv | None = None
-    run_id: RunId | None = None
-    timeout: Annotated[Duration, Meta(description="How long to wait; it never ends the command.")] | None = None
-    deadline: Annotated[Duration, Meta(description="How long it may take: then it is killed.")] | None = None
-    directory: Annotated[str, Meta(description="Run there, and come back to where the shell was.")] | None = None
-    description: Annotated[str, Meta(description="Shown in results and listings.")] | None = None
-    stdin: Annotated[str, Meta(description="What the command reads, and then end-of-file.")] | None = None
-    environment: Annotated[Variables, Meta(description="Variables for this run alone.")] = {}
-    streams: Streams | None = None
-    format: OutputFormat = OutputFormat.TEXT
-    max_output: MaxOutput | None = None
-    on_input: OnInput = OnInput.RETURN
-    echo: Annotated[bool, Meta(description="In events: show what is typed, as long as they are sent.")] = False
-    changes: Annotated[
-        bool | Literal["all"],
-        Meta(description="Tell what it did to files; `all`: to what is in `.git` or ignored, too."),
-    ] = False
-
-
-class ExecRequest(RunRequest, frozen=True, kw_only=True):
-    """A command for a shell of its own, and how to start that."""
-
-    startup_file: StartupFile | None = None
-    stdin_open: Annotated[bool, Meta(description="With pipes: leave standard input open for `/stdin`.")] = False
-    user: UserName | None = None
-    stdin_path: (
-        Annotated[
-            str,
-            Meta(
-                description="A file that is its standard input, as in any file operation.",
-                extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"},
-            ),
-        ]
-        | None
-    ) = None
-
-
-class StdinRequest(Request, frozen=True, kw_only=True):
-    """Text, keys, or what is pasted, for the terminal of a running command.
-
-    `offset` counts the bytes of standard input that the run has accepted before this text.
-    """
-
-    text: Annotated[str, Meta(description="What to type; a control character is a key.")] = ""
-    keys: Annotated[tuple[str, ...], Meta(description=KEYS)] = ()
-    paste: (
-        Annotated[str, Meta(description="Text to paste, in brackets where the program has asked for them.")] | None
-    ) = None
-    eof: Annotated[bool, Meta(description="Type end-of-file after it.")] = False
-    offset: StdinOffset | None = None
-    wait: Annotated[Duration, Meta(description=WAIT_FOR_REPLY)] | None = None
-
-
-class ResizeRequest(Request, frozen=True, kw_only=True):
-    """A new size for a shell's terminal."""
-
-    rows: Size
-    cols: Size
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shell executes: the part of a `RunRequest` that makes two requests the same run."""
-
-    text: str
-    directory: str | None = None
-    description: str | None = None
-    stdin: str | None = None
-    environment: dict[str, str] = {}
-    streams: Streams = Streams.MERGED
-    deadline: float | None = None
-    """Seconds after which it is killed."""
-    argv: tuple[str, ...] | None = None
-    """What `text` stands for, where it does."""
-    stdin_open: bool = False
-    stdin_path: str | None = None
-    user: str | None = None
-    changes: bool | Literal["all"] = False
-    """Whether the files are looked at before and after it, with `all` those in `.git` and ignored ones, too."""
-    stdin_hash: str | None = None
-    """The SHA-256 of its standard input, where that came as a body."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -445,31 +247,6 @@ class Metadata(msgspec.Struct, Generic[Limits, Timeouts], frozen=True, kw_only=T
     allowed_directories: tuple[str, ...]
 
 
-class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a shell after what was asked of it. Of a start with a `state`, also what could not be set."""
-
-    state: ShellState
-    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-
-
-class ShutdownAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon is ending, or has been made new."""
-
-    state: Literal["shutting down", "available"]
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon lives."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon takes requests."""
-
-    status: Literal["ready"] = "ready"
-
-
 class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of input that a run has accepted in all: they will be typed.
 
@@ -484,13 +261,6 @@ class AcceptedInput(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: int | msgspec.UnsetType = msgspec.UNSET
     awaiting_input: bool | msgspec.UnsetType = msgspec.UNSET
     status: RunStatus | msgspec.UnsetType = msgspec.UNSET
-
-
-class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that was opened or ended. Where it began with a `state`, also what of that could not be set."""
-
-    session_id: str
-    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OpenPort(msgspec.Struct, frozen=True, kw_only=True):
@@ -526,18 +296,6 @@ class ObserverStatus(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None
     created_at: Timestamp
     expires_at: Timestamp
-
-
-class ObserverReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The key for looking that was withdrawn, by its id."""
-
-    observer_id: str
-
-
-class RunReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The run whose files were removed."""
-
-    run_id: str
 
 
 class ScreenCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -598,19 +356,6 @@ class GapEvent(msgspec.Struct, frozen=True, kw_only=True):
     stream: Stream
     cursor: int
     dropped: int
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was refused (RFC 9457): `code` is for programs, `detail` for people.
-
-    Further members depend on the code.
-    """
-
-    type: Literal["about:blank"] = "about:blank"
-    title: str
-    status: int
-    code: str
-    detail: str
 
 
 def utc_timestamp(seconds: float) -> str:

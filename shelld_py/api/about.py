@@ -13,7 +13,6 @@ from shelld_py.errors import ShuttingDown
 from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, header
 from shelld_py.metadata import Metadata
-from shelld_py.models import Health, Readiness, ShutdownAnswer
 from shelld_py.version import __version__
 
 _NAME: Final = "shelld-py"
@@ -25,6 +24,24 @@ _DOCUMENTS: Final = {
     "/ready": "whether it takes requests",
 }
 HTML: Final = "text/html"
+
+
+class ShutdownAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon is ending, or has been made new."""
+
+    state: Literal["shutting down", "available"]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon lives."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon takes requests."""
+
+    status: Literal["ready"] = "ready"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,9 @@ from shelld_py.http.answers import result_of_events
 from shelld_py.http.endpoint import BYTES, JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import header
 from shelld_py.large_json import joined
-from shelld_py.models import Cause, Command, OutputFormat, Request, Streams
+from shelld_py.models import Cause, OutputFormat, Streams
 from shelld_py.output.excerpt import OutputChoice
+from shelld_py.request_data import Command, Request
 
 _TIMED_OUT: Final = 124
 """The exit code of a command that was killed at its time limit, as timeout(1) has it."""

@@ -20,7 +20,7 @@ from shelld_py.events import Events, Happening, Reader, as_json, shortened
 from shelld_py.http.endpoint import EVENTS, Call, Endpoint, Header, Success, Tag
 from shelld_py.http.requests import LARGEST, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE
-from shelld_py.models import DurationText
+from shelld_py.request_data import DurationText
 from shelld_py.validation import nearest
 
 _SILENCE: Final = 15.0

@@ -6,13 +6,21 @@ What only looks is said by each endpoint (`looks`); all else is refused at the d
 from http import HTTPStatus
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from shelld_py import errors
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.keylock import Observer
 from shelld_py.http.requests import Query, lifetime_field
-from shelld_py.models import Duration, NewObserver, ObserverReference, ObserverStatus, Request, utc_timestamp
+from shelld_py.models import NewObserver, ObserverStatus, utc_timestamp
+from shelld_py.request_data import Duration, Request
+
+
+class ObserverReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The key for looking that was withdrawn, by its id."""
+
+    observer_id: str
 
 
 class ObserverRequest(Request, frozen=True, kw_only=True):

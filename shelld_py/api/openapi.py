@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ from shelld_py.errors import (
 from shelld_py.http.answers import PROBLEM_TYPE
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Endpoint, Header, Success, Tag
 from shelld_py.http.requests import Form
-from shelld_py.models import GapEvent, OutputEvent, Problem, RunResult
+from shelld_py.models import GapEvent, OutputEvent, RunResult
 from shelld_py.version import __version__
 
 Document = dict[str, Any]
@@ -72,6 +72,19 @@ can be undone.
 The paths of the main shell answer in text unless `Accept` names another of the media types, all others in JSON.
 Errors are one line of text in the first case and a problem document in the second. `HEAD` is answered wherever
 `GET` is. A header `X-Request-Id` of 1 to 128 characters out of `A-Za-z0-9._-` is given back in the answer."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused (RFC 9457): `code` is for programs, `detail` for people.
+
+    Further members depend on the code.
+    """
+
+    type: Literal["about:blank"] = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
 
 
 @lru_cache(maxsize=1)

@@ -12,10 +12,11 @@ from shelld_py.http.answers import in_header, json_response, output_pieces, resu
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Call, Header, Success
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
-from shelld_py.models import DurationText, OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
+from shelld_py.models import OnInput, OutputFormat, OutputPart, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
+from shelld_py.request_data import DurationText
 from shelld_py.shells.run import DEFAULT_LIMIT, Run
 
 Cursor = Annotated[int, Meta(ge=0, le=LARGEST, description="Byte offset in the log.")]

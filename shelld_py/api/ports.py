@@ -12,7 +12,8 @@ from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Query, lifetime_field
 from shelld_py.linux.ports import listening_ports
 from shelld_py.linux.processes import command_line
-from shelld_py.models import Duration, OpenPort, PortLink, Request, utc_timestamp
+from shelld_py.models import OpenPort, PortLink, utc_timestamp
+from shelld_py.request_data import Duration, Request
 from shelld_py.shells.shell import Shell
 
 _LARGEST_PORT: Final = 65535

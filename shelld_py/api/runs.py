@@ -20,21 +20,9 @@ from shelld_py.http.answers import json_response, run_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, signal_number
 from shelld_py.http.run_requests import StdinQuery, stdin_request
-from shelld_py.models import (
-    AcceptedInput,
-    DurationText,
-    KillResult,
-    MaxOutput,
-    OutputFormat,
-    RunReference,
-    RunResult,
-    RunStatus,
-    StdinRequest,
-    Stream,
-    Streams,
-    WaitResult,
-)
+from shelld_py.models import AcceptedInput, KillResult, OutputFormat, RunResult, RunStatus, Stream, Streams, WaitResult
 from shelld_py.output.excerpt import OutputChoice
+from shelld_py.request_data import DurationText, MaxOutput, StdinRequest
 from shelld_py.shells.conditions import Condition, Reader, Until
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
@@ -62,6 +50,12 @@ _Condition = Annotated[
         extra_json_schema={"pattern": r"^(?:output:[\s\S]+|port:\d{1,5}|quiet:[\s\S]+|input|exit)$"},
     ),
 ]
+
+
+class RunReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The run whose files were removed."""
+
+    run_id: str
 
 
 class SignalQuery(Query, frozen=True, kw_only=True):

@@ -12,9 +12,10 @@ from shelld_py import errors
 from shelld_py.errors import RunNotFound
 from shelld_py.http.endpoint import JSON, TEXT, Call, Endpoint, Header, Success, Tag
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, prefers
-from shelld_py.models import DurationText, RunResult, RunStatus, Screen, Stream, Streams
+from shelld_py.models import RunResult, RunStatus, Screen, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.output.recording import MEDIA_TYPE, recording
+from shelld_py.request_data import DurationText
 from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Run
 from shelld_py.shells.screens import settled

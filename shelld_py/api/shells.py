@@ -14,21 +14,23 @@ from shelld_py.api.submission import SHELL_ENDED, START_REFUSED
 from shelld_py.errors import RunNotFound
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query
-from shelld_py.models import (
-    AcceptedInput,
-    KillResult,
-    ResizeRequest,
-    SessionReference,
-    SessionStatus,
-    ShellDocument,
-    ShellState,
-    StartupRequest,
-    StateAnswer,
-    Status,
-    StdinRequest,
-    utc_timestamp,
-)
+from shelld_py.models import AcceptedInput, KillResult, SessionStatus, ShellState, Status, utc_timestamp
+from shelld_py.request_data import ResizeRequest, ShellDocument, StartupRequest, StdinRequest
 from shelld_py.shells.shell import Shell
+
+
+class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a shell after what was asked of it. Of a start with a `state`, also what could not be set."""
+
+    state: ShellState
+    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SessionReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that was opened or ended. Where it began with a `state`, also what of that could not be set."""
+
+    session_id: str
+    not_restored: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 async def _startup(call: Call[None, StartupRequest]) -> StateAnswer:

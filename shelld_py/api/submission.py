@@ -26,18 +26,9 @@ from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, duration_field, parent_of_trace
 from shelld_py.http.run_requests import ExecQuery, RunQuery, exec_request, run_request
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
-from shelld_py.models import (
-    Command,
-    ExecRequest,
-    OnInput,
-    RunRequest,
-    RunResult,
-    RunStatus,
-    ShellState,
-    StartupRequest,
-    Streams,
-)
+from shelld_py.models import OnInput, RunResult, RunStatus, ShellState, Streams
 from shelld_py.output.excerpt import OutputChoice
+from shelld_py.request_data import Command, ExecRequest, RunRequest, StartupRequest
 from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell

@@ -15,7 +15,7 @@ from shelld_py.http.answers import json_response
 from shelld_py.http.endpoint import JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Form, Query, duration_field, header, json_object, parsed
 from shelld_py.large_json import joined
-from shelld_py.models import DurationText
+from shelld_py.request_data import DurationText
 from shelld_py.tools.events import EventFailure, EventRequest, EventSuccess, adapter_of, failure, perform
 
 

@@ -32,7 +32,7 @@ from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.terminal import Sink, Terminal
 from shelld_py.linux.terminal_wait import waits_for_terminal
 from shelld_py.linux.users import User
-from shelld_py.models import ShellDocument
+from shelld_py.request_data import ShellDocument
 
 HUNG_UP: Final = "The terminal of the shell was hung up (vhangup(2))."
 

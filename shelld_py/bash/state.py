@@ -12,7 +12,7 @@ from typing import Final
 
 from shelld_py.bash.command import VARIABLE, encoded
 from shelld_py.errors import InvalidRequest
-from shelld_py.models import ShellDocument
+from shelld_py.request_data import ShellDocument
 
 LARGEST_PIECE: Final = 4 << 20
 """Bytes of one variable, alias or trap, and of all functions."""

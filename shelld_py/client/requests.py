@@ -24,7 +24,8 @@ from shelld_py.client.call import (
     post,
     segment,
 )
-from shelld_py.models import SessionStatus, ShellDocument, ShellState, Status
+from shelld_py.models import SessionStatus, ShellState, Status
+from shelld_py.request_data import ShellDocument
 
 
 class Metadata(models.Metadata[dict[str, Any], dict[str, Any]], frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from shelld_py.models import Request
+from shelld_py.request_data import Request
 
 Path = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"})]
 """A path as a client writes it: absolute, or relative to the base directory. `paths.py` checks it."""

@@ -18,9 +18,7 @@ from starlette.types import Scope
 
 from shelld_py import large_json
 from shelld_py.errors import InvalidRequest
-from shelld_py.models import (
-    Request,
-)
+from shelld_py.request_data import Request
 from shelld_py.units import parse_duration
 from shelld_py.validation import Fault, FaultKind, converted, nearest, shown
 

@@ -15,7 +15,7 @@ from shelld_py import large_json
 from shelld_py.bash.command import check_argv, check_encodable
 from shelld_py.errors import InvalidRequest, JsonWithoutContentType
 from shelld_py.http.requests import Query, decode_json, header, header_fields, is_json, parsed
-from shelld_py.models import (
+from shelld_py.request_data import (
     WAIT_FOR_REPLY,
     CommandText,
     DurationText,

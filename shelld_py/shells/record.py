@@ -12,19 +12,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from shelld_py.models import (
-    Cause,
-    Command,
-    FileChanges,
-    RunResult,
-    RunStatus,
-    ShellState,
-    Stream,
-    Streams,
-    Usage,
-    timestamp_of,
-)
+from shelld_py.models import Cause, FileChanges, RunResult, RunStatus, ShellState, Stream, Streams, Usage, timestamp_of
 from shelld_py.output.log import Extents
+from shelld_py.request_data import Command
 from shelld_py.shells.journal import FrameLocation
 
 _MILLI: Final = 1000

@@ -13,7 +13,8 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
-from shelld_py.models import Cause, Command, ShellState, StartupRequest, Streams
+from shelld_py.models import Cause, ShellState, Streams
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells.run import Comparison, LiveRun
 from shelld_py.shells.shell import Shell
 

@@ -20,7 +20,6 @@ import msgspec
 
 from shelld_py.models import (
     Cause,
-    Command,
     FileChanges,
     OutputFormat,
     RunResult,
@@ -35,6 +34,7 @@ from shelld_py.output.log import OutputLog
 from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
 from shelld_py.output.timing import Timing
+from shelld_py.request_data import Command
 from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, changes_members, fingerprint
 from shelld_py.units import MEBIBYTE
 

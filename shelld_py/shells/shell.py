@@ -37,19 +37,9 @@ from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
 from shelld_py.linux.users import User
-from shelld_py.models import (
-    Cause,
-    Command,
-    Foreground,
-    KillResult,
-    Resources,
-    RunStatus,
-    ShellDocument,
-    ShellState,
-    StartupRequest,
-    Streams,
-)
+from shelld_py.models import Cause, Foreground, KillResult, Resources, RunStatus, ShellState, Streams
 from shelld_py.output.log import OutputLog
+from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling

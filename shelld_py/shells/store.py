@@ -31,9 +31,10 @@ import msgspec
 
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
-from shelld_py.models import Command, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.output.timing import Timing
+from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import calling, claim, is_file, put_aside
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal

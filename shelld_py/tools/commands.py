@@ -15,9 +15,10 @@ import msgspec
 
 from shelld_py.bash.command import check_command
 from shelld_py.errors import InvalidRequest
-from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, StartupRequest, Stream, Streams
+from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream, Streams
 from shelld_py.output.excerpt import OutputChoice, with_output
 from shelld_py.output.text import INLINE_DRAWN, is_quick, render
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.tools.data import (
     CloseSession,

@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from shelld_py.models import KEYS, Cause, FileChange, Request, RunStatus, Stream, Streams
+from shelld_py.models import Cause, FileChange, RunStatus, Stream, Streams
+from shelld_py.request_data import KEYS, Request
 
 CommandLine = Annotated[
     str, Meta(min_length=1, description="The command line, as bash takes it; it may have many lines.")

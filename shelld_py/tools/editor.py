@@ -25,7 +25,7 @@ from shelld_py.files import (
     UpdateRequest,
     ViewRequest,
 )
-from shelld_py.models import Request
+from shelld_py.request_data import Request
 from shelld_py.tools.files import change_parts, lines_part, listing_text
 from shelld_py.tools.texts import numbered_lines, with_footer
 from shelld_py.tools.tool import ToolCall, ToolResult

@@ -14,7 +14,7 @@ import msgspec
 
 from shelld_py.errors import InvalidRequest, ShelldError
 from shelld_py.files import OPERATIONS
-from shelld_py.models import Request
+from shelld_py.request_data import Request
 from shelld_py.validation import nearest, shown
 
 if TYPE_CHECKING:

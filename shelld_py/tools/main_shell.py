@@ -5,8 +5,9 @@ from typing import Final
 
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound, ShellBusy, ShellUnrecoverable
-from shelld_py.models import Command, OutputFormat, RunResult, RunStatus, ShellState, StartupRequest, Stream
+from shelld_py.models import OutputFormat, RunResult, RunStatus, ShellState, Stream
 from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.screens import settled
 from shelld_py.shells.shell import Shell

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shelld_py.computer import Computer
-from shelld_py.models import Request
+from shelld_py.request_data import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shelld_py.errors import InvalidRequest
-from shelld_py.models import Command, Stream
+from shelld_py.models import Stream
+from shelld_py.request_data import Command
 from shelld_py.shells.conditions import Condition, Kind, Reader, Until
 from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell

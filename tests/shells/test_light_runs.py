@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, StartupRequest, Stream, Streams
+from shelld_py.models import Cause, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.run import SHORT, LiveRun
 from shelld_py.shells.shell import Shell

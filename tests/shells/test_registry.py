@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shelld_py.errors import InvalidRequest, SessionNotFound, ShuttingDown, TooManySessions
-from shelld_py.models import Command, RunStatus, ShellState, StartupRequest
+from shelld_py.models import RunStatus, ShellState
+from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.shell import Shell

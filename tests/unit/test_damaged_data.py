@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shelld_py.config import OutputSettings
-from shelld_py.models import Cause, Command, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
+from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import claim
 from shelld_py.shells.run import Ending
 from shelld_py.shells.store import RunStore

@@ -17,7 +17,7 @@ from shelld_py.http.requests import (
     signal_number,
 )
 from shelld_py.http.run_requests import RunQuery, StdinQuery
-from shelld_py.models import RunRequest
+from shelld_py.request_data import RunRequest
 from shelld_py.validation import nearest
 
 

@@ -18,7 +18,8 @@ import pytest
 
 from shelld_py.config import OutputSettings
 from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
-from shelld_py.models import Cause, Command, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import Cause, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import MARK, claim
 from shelld_py.shells.record import fingerprint
 from shelld_py.shells.run import Ending, LiveRun, Run, StoredRun
