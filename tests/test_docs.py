@@ -223,7 +223,7 @@ def test_the_readme_shows_the_two_commands(script: str) -> None:
 def test_walks_are_what_happens(start_daemon: Callable[..., RunningDaemon], document: str, *, ends: bool) -> None:
     """Every command is run, in order, by one bash. The lines shown appear in its answers, in that order."""
     daemon = start_daemon(key=None)
-    _walk(_read(document), daemon)
+    walk(_read(document), daemon.url, daemon.data.parent / "work")
     if ends:
         assert daemon.process.wait(60) == 0
 
@@ -247,11 +247,11 @@ def test_the_life_of_a_job_is_what_happens(start_daemon: Callable[..., RunningDa
     first_day, headline, next_day = text.partition("\n### The next day\n")
     assert headline
     first = start_daemon(tmp_path, key="my-secret")
-    _walk(first_day, first)
+    walk(first_day, first.url, first.data.parent / "work")
     first.process.kill()
     first.process.wait()
     second = start_daemon(tmp_path, key="my-secret")
-    _walk(next_day, second)
+    walk(next_day, second.url, second.data.parent / "work")
 
 
 def _free_port() -> int:
@@ -264,17 +264,20 @@ def _free_port() -> int:
     raise AssertionError("no port is free")
 
 
-def _walk(text: str, daemon: RunningDaemon) -> None:
-    """Run the commands in the console blocks of `text` in one bash, and compare their answers."""
-    work = daemon.data.parent / "work"
-    walk = [step for block in re.findall(r"```console\n(.*?)\n```", text, re.DOTALL) for step in _steps(block)]
-    assert walk
-    script = "".join(f"{command.replace('localhost:8080', daemon.url)}\necho; echo '{_MARK}'\n" for command, _ in walk)
+def walk(text: str, url: str, work: Path, directory: Path | None = None) -> None:
+    """Run the commands in the console blocks of `text` in one bash in `work`, and compare their answers.
+
+    The daemon at `url` has its shells in `directory`, by default `work`.
+    """
+    steps = [step for block in re.findall(r"```console\n(.*?)\n```", text, re.DOTALL) for step in _steps(block)]
+    assert steps
+    script = "".join(f"{command.replace('localhost:8080', url)}\necho; echo '{_MARK}'\n" for command, _ in steps)
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, cwd=work, timeout=600, check=True)
     answers = done.stdout.split(_MARK + "\n")[:-1]
-    assert len(answers) == len(walk)
-    for (command, shown), answer in zip(walk, answers, strict=True):
-        actual = iter(_stable(answer.replace(str(work.resolve()), "/tmp/demo")).splitlines())
+    assert len(answers) == len(steps)
+    place = str(directory or work.resolve())
+    for (command, shown), answer in zip(steps, answers, strict=True):
+        actual = iter(_stable(answer.replace(place, "/tmp/demo")).splitlines())
         missing = [line for line in _stable(shown).splitlines() if line not in actual]
         assert missing == [], f"{command}\n{answer}"
 

@@ -159,11 +159,11 @@ sys.exit(main(sys.argv[2:]))
 """It becomes the user when all is imported: the interpreter may be where that one cannot read it."""
 
 
-def refusal(place: Path, *settings: str, user: int = 0) -> str:
-    """Start a daemon that must refuse its settings; return what it says."""
+def refusal(place: Path, *settings: str, user: int = 0, below: tuple[str, ...] = ()) -> str:
+    """Start a daemon that must refuse its settings, `below` a program that takes rights away; return what it says."""
     options = [word for setting in ("server.port=0", *settings) for word in ("--set", setting)]
     done = subprocess.run(
-        [sys.executable, "-c", _SERVE_AS, str(user), *options],
+        [*below, sys.executable, "-c", _SERVE_AS, str(user), *options],
         cwd=place / "work", env={**os.environ, "SHELLD_KEY": KEY}, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
@@ -176,6 +176,35 @@ def test_users_that_cannot_be(place: Path) -> None:
     assert "there is no user 'no such'" in refusal(place, "shell.user=no such")
     assert "is root, from whom nothing is kept apart" in refusal(place, "shell.user=0")
     assert "only root can run shells as nobody" in refusal(place, "shell.user=nobody", user=4321)
+
+
+def test_a_root_without_the_capabilities_is_refused(place: Path) -> None:
+    """All that are missing are named, and no others."""
+    said = refusal(place, "shell.user=nobody", below=("setpriv", "--bounding-set", "-setuid,-sys_ptrace,-net_raw"))
+    assert "to run shells as nobody the daemon also needs CAP_SETUID, CAP_SYS_PTRACE\n" in said
+
+
+def test_a_kernel_that_does_not_let_a_thread_become_the_user_is_believed(place: Path) -> None:
+    """In a user namespace root has all capabilities, and there may be nobody else to become."""
+    said = refusal(place, "shell.user=4321", below=("unshare", "--user", "--map-root-user"))
+    assert "shell.user: the kernel refuses to use files as 4321: " in said
+
+
+def test_file_ids_that_were_not_taken_are_an_error() -> None:
+    """setfsuid(2) itself tells of no failure."""
+    program = """
+import os
+from shelld_py.linux.syscalls import set_file_ids
+os.setresuid(4321, 4321, 4321)
+set_file_ids(4321, os.getgid())
+for ids in ((4322, os.getgid()), (4321, 4322)):
+    try:
+        set_file_ids(*ids)
+    except PermissionError as error:
+        print(error.filename)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "setfsuid\nsetfsuid\n"
 
 
 def test_what_the_daemon_keeps_must_be_out_of_their_reach(place: Path) -> None:

@@ -19,7 +19,9 @@ def start_container() -> Iterator[Callable[..., Container]]:
     """A function that starts a container of the test's own; its words are options of `podman run`."""
     with ExitStack() as stack:
 
-        def start(*options: str, image: str = os.environ.get("SHELLD_TEST_IMAGE", "")) -> Container:
-            return stack.enter_context(container(image, *options))
+        def start(
+            *options: str, image: str = os.environ.get("SHELLD_TEST_IMAGE", ""), locked: bool = True
+        ) -> Container:
+            return stack.enter_context(container(image, *options, locked=locked))
 
         yield start

@@ -34,6 +34,7 @@ class Container:
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
+        self.url = url
         self.client = httpx.Client(base_url=url, headers={"X-Shell-Key": KEY}, timeout=60)
 
     def healthy(self) -> bool:
@@ -63,23 +64,27 @@ class Container:
 
 
 @contextlib.contextmanager
-def container(image: str, *options: str) -> Iterator[Container]:
-    """Start a container, wait until its daemon answers and has a shell; remove it in the end."""
+def container(image: str, *options: str, locked: bool = True) -> Iterator[Container]:
+    """Start a container, wait until its daemon answers; remove it in the end.
+
+    It has our key and a shell, unless it is not to be `locked`: then nobody has spoken to it with a key.
+    """
     name = f"shelld-test-{uuid.uuid4().hex[:8]}"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # The host's network: a test machine need not have a container network. Limits below those of most hosts, since
     # not every root may raise them.
     podman("run", "--detach", "--name", name, "--runtime", "runc", "--network", "host", "--ulimit", "nofile=4096:8192",
-        "--ulimit", "nproc=4096:8192", "--env", f"SHELLD_KEY={KEY}", "--env", f"SHELLD_SERVER__PORT={port}",
-        "--env", "SHELLD_SERVER__HOST=127.0.0.1", *options, image)  # fmt: skip
+        "--ulimit", "nproc=4096:8192", "--env", f"SHELLD_SERVER__PORT={port}", "--env", "SHELLD_SERVER__HOST=127.0.0.1",
+        *(("--env", f"SHELLD_KEY={KEY}") if locked else ()), *options, image)  # fmt: skip
     started = Container(name, f"http://127.0.0.1:{port}")
     try:
         deadline = time.monotonic() + _DEADLINE
         while not started.healthy():
             assert time.monotonic() < deadline, podman("logs", name, check=False)
             time.sleep(0.05)
-        assert started.client.post("/startup").text == "ready"
+        if locked:
+            assert started.client.post("/startup").text == "ready"
         yield started
     finally:
         started.client.close()

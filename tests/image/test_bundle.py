@@ -1,6 +1,6 @@
-"""The bundle, in a root file system that has bash, glibc, zlib and a few programs, and no Python.
+"""The bundle where there are bash, glibc, zlib, few programs and no Python: a root file system, and an image of it.
 
-Built by scripts/build-bundle; SHELLD_TEST_BUNDLE names its directory. Needs root.
+Built by scripts/build-bundle; SHELLD_TEST_BUNDLE names its directory. Needs root, and the image buildah and podman.
 """
 
 import os
@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import httpx
 import pytest
 
 from tests.daemons import wait_for
+from tests.image.containers import LOCKED_DOWN, Container, tmpfs
 
+ROOT = Path(__file__).parent.parent.parent
 BUNDLE = Path(os.environ["SHELLD_TEST_BUNDLE"])
 KEY = "bundle-key"
 PROGRAMS = ("bash", "cat", "env", "ls", "sleep", "grep")
@@ -38,8 +40,8 @@ def put(program: str, root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A daemon of the bundle in that root, in PID and mount namespaces of its own."""
+def foreign_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root file system as somebody else's image may have one."""
     root = tmp_path_factory.mktemp("root")
     for name in ("proc", "dev", "tmp", "work", "opt", "bin", "etc"):
         (root / name).mkdir()
@@ -61,6 +63,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
             target = root / str(path).lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(os.path.realpath(path), target)
+    (root / "tmp").chmod(0o1777)
+    (root / "work").chmod(0o777)
+    return root
+
+
+@pytest.fixture(scope="module")
+def client(foreign_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A daemon of the bundle in that root, in PID and mount namespaces of its own."""
+    root = tmp_path_factory.mktemp("entered") / "root"
+    shutil.copytree(foreign_root, root, symlinks=True)
     shutil.copytree(BUNDLE, root / "opt/shelld-py", symlinks=True)
     environ = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -120,3 +132,27 @@ def test_helpers_start(client: httpx.Client) -> None:
 def test_what_is_made_when_it_is_asked_for(client: httpx.Client, path: str) -> None:
     """Nothing of it was left out."""
     assert client.get(path).status_code == 200
+
+
+@pytest.mark.skipif(not os.environ.get("SHELLD_TEST_IMAGE"), reason="scripts/test-image has what builds images")
+def test_it_is_put_into_a_foreign_image(
+    foreign_root: Path, tmp_path: Path, start_container: Callable[..., Container]
+) -> None:
+    """By the Containerfile that docs/operations.md shows, and run without rights, with a read-only root."""
+    foreign, packed, made = (f"localhost/shelld-py-{name}:test" for name in ("foreign", "bundle", "agent"))
+    tree = tmp_path / "bundle"
+    shutil.copytree(BUNDLE, tree / "opt/shelld-py", symlinks=True)
+    for root, image in ((foreign_root, foreign), (tree, packed)):
+        with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as archive:
+            subprocess.run(["podman", "import", "--quiet", "-", image], stdin=archive.stdout, check=True)
+    shown = re.search(r"```Dockerfile\n(.*?)```", (ROOT / "docs/operations.md").read_text(), re.DOTALL)
+    assert shown
+    text = shown[1].replace("node:22-bookworm", foreign).replace("registry.example/shelld-py-bundle", packed)
+    (tmp_path / "Containerfile").write_text(text)
+    command = ["buildah", "bud", "--isolation", "chroot", "--tag", made, str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    container = start_container(*LOCKED_DOWN, *tmpfs("/tmp", "/home/node"), image=made)
+    assert container.run("echo $UID; pwd; type python3")["stdout"].startswith("1000\n/home/node\nbash: type: python3:")
+    assert container.stop() < 20
+    assert container.inspect("{{.State.ExitCode}}") == "0"

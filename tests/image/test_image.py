@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.image.containers import LOCKED_DOWN, WRITABLE, Container, podman, tmpfs
+from tests.test_docs import walk
 
+ROOT = Path(__file__).parent.parent.parent
 IMAGE = os.environ["SHELLD_TEST_IMAGE"]
 Start = Callable[..., Container]
 
@@ -43,8 +46,9 @@ def test_a_command_runs_as_a_user_without_rights(start_container: Start) -> None
 def test_it_works_locked_down(start_container: Start, user: str) -> None:
     """No writable root, no capabilities, no new privileges; any uid with group 0; root's tmpfs where it writes."""
     container = start_container(*LOCKED_DOWN, *tmpfs(*WRITABLE), "--user", user)
-    result = container.run("id -u; grep -c '^CapEff:.0*$' /proc/self/status; echo x > ~/x && echo y > /tmp/y; touch /x")
-    assert result["stdout"].startswith(f"{user.split(':', maxsplit=1)[0]}\n1\n")
+    rights = "grep -c -e '^Cap.*:.0*$' -e '^NoNewPrivs:.1$' /proc/self/status"
+    result = container.run(f"id -u; {rights}; echo x > ~/x && echo y > /tmp/y; touch /x")
+    assert result["stdout"].startswith(f"{user.split(':', maxsplit=1)[0]}\n6\n")
     assert "Read-only file system" in result["stdout"]
     created = container.client.post("/files/create", json={"path": "made.txt", "content": "made\n"})
     assert created.status_code == 200, created.text
@@ -55,6 +59,20 @@ def test_it_works_below_an_arbitrary_uid_without_any_mount(start_container: Star
     """The places that are written to belong to group 0 in the image itself."""
     result = start_container("--user", "12345:0").run("touch ~/x /work/y && stat -c %u ~/x")
     assert result["stdout"] == "12345\n"
+
+
+def test_the_walk_of_the_readme_is_what_happens(start_container: Start, tmp_path: Path) -> None:
+    """By curl from outside, from the first key to the end of the daemon."""
+    container = start_container(locked=False)
+    walk((ROOT / "README.md").read_text(), container.url, tmp_path, Path("/work"))
+    assert podman("wait", container.name).strip() == "0"
+
+
+def test_the_console_is_there(start_container: Start) -> None:
+    """It was built with the image."""
+    answer = start_container().client.get("/console")
+    assert answer.status_code == 200
+    assert "<script" in answer.text
 
 
 def test_the_health_check_of_the_image_succeeds(start_container: Start) -> None:
