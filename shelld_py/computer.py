@@ -129,6 +129,7 @@ class Computer:
         )
         self.on_run_started = self._context.on_run_started
         self.on_run_awaiting_input = self._context.on_run_awaiting_input
+        self.on_run_warning = self._context.on_run_warning
         self.on_run_ended = self._context.on_run_ended
         self.on_state = self._context.on_state
         self._started = time.monotonic()

@@ -16,6 +16,7 @@ class EventType(StrEnum):
     STATE = "state"
     RUN_STARTED = "run_started"
     RUN_AWAITING_INPUT = "run_awaiting_input"
+    RUN_WARNING = "run_warning"
     RUN_ENDED = "run_ended"
     SESSION_OPENED = "session_opened"
     SESSION_CLOSED = "session_closed"
@@ -90,6 +91,7 @@ EVENT_DATA: Final[Mapping[EventType, type[msgspec.Struct]]] = {
     EventType.STATE: StateEvent,
     EventType.RUN_STARTED: RunResult,
     EventType.RUN_AWAITING_INPUT: RunResult,
+    EventType.RUN_WARNING: RunResult,
     EventType.RUN_ENDED: RunResult,
     EventType.SESSION_OPENED: SessionEvent,
     EventType.SESSION_CLOSED: SessionEvent,

@@ -151,6 +151,7 @@ class Events:
         return (
             (computer.on_run_started, self._run_started),
             (computer.on_run_awaiting_input, self._run_awaiting_input),
+            (computer.on_run_warning, self._run_warning),
             (computer.on_run_ended, self._run_ended),
             (computer.on_state, self._state_changed),
             (computer.shells.on_opened, self._session_opened),
@@ -169,6 +170,9 @@ class Events:
 
     def _run_awaiting_input(self, run: LiveRun) -> None:
         self._add(EventType.RUN_AWAITING_INPUT, shortened(run.result()))
+
+    def _run_warning(self, run: LiveRun) -> None:
+        self._add(EventType.RUN_WARNING, shortened(run.result()))
 
     def _run_ended(self, run: LiveRun) -> None:
         self._add(EventType.RUN_ENDED, shortened(run.result()))

@@ -4,6 +4,7 @@ The second way takes a hierarchy of version 2 that can be written, and for memor
 a machine has none, `scripts/test-cgroups` runs this file on a kernel that does.
 """
 
+import json
 import os
 import re
 import shlex
@@ -112,8 +113,11 @@ def warned(daemon: RunningDaemon, command: str) -> list[str]:
 
 
 def test_a_warning_before_the_limit(limited: RunningDaemon) -> None:
-    """What comes near to the limit goes on, and its result and the log say so, with the largest processes."""
-    (warning,) = warned(limited, ALLOCATE.format(78, 4741))
+    """What comes near to the limit goes on; its result, an event and the log say so, with the largest processes."""
+    with limited.client.stream("GET", "/events", params={"types": "run_warning"}) as told:
+        (warning,) = warned(limited, ALLOCATE.format(78, 4741))
+        data = next(line for line in told.iter_lines() if line.startswith("data: "))
+    assert json.loads(data.removeprefix("data: "))["warnings"] == [warning]
     figures = re.match(r"(\d\d) % of a memory limit are in use: (\d+) of 100 MB \(limits\.memory_mb\)", warning)
     assert figures
     assert 85 <= int(figures[1]) < 100

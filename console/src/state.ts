@@ -79,6 +79,7 @@ export class Model {
       }
       case "run_started":
       case "run_awaiting_input":
+      case "run_warning":
       case "run_ended":
         this.#note(event.data, now);
         break;

@@ -96,7 +96,7 @@ export interface Screen {
 export type DaemonEvent =
   | { type: "snapshot"; data: { state: ShellState; shells: Shell[]; runs: Run[] } }
   | { type: "state"; data: { session_id: string; state: ShellState; previous: ShellState } }
-  | { type: "run_started" | "run_awaiting_input" | "run_ended"; data: Run }
+  | { type: "run_started" | "run_awaiting_input" | "run_warning" | "run_ended"; data: Run }
   | { type: "session_opened" | "session_closed"; data: { session_id: string; reason: string } }
   | { type: "file_changed"; data: FileChange }
   | { type: "port_opened" | "port_closed"; data: Port }

@@ -100,6 +100,7 @@ async def _upload(call: Call[None, None]) -> UploadAnswer:
     settings = call.computer.settings.server
     body = await joined(call.request.stream())
     path, content = part_of(header(call.request.scope, b"content-type") or b"", body)
+    call.request.scope["asked"] = ({"path": path},)  # for the audit log: of other requests it stands in query or body
 
     async def pieces() -> AsyncIterator[bytes]:
         yield content

@@ -96,6 +96,8 @@ class ShellContext:
     """Called with each run that has begun."""
     on_run_awaiting_input: list[Callable[[LiveRun], None]] = field(default_factory=list)
     """Called with a run that is seen waiting for input, each time that it begins to."""
+    on_run_warning: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with a run that comes near to a limit of memory, each time that it is warned of one."""
     on_state: list[Callable[[str, ShellState, ShellState], None]] = field(default_factory=list)
     """Called with the session id of a shell whose state, as clients see it, has changed; with it and the one before."""
     on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
@@ -405,9 +407,11 @@ class Execution:
         self._context.logger.warning("shell %s: %s", run.session_id, breach)
 
     def _warned(self, warning: str) -> None:
-        """Have the result tell of the approach to a limit."""
+        """Have the result and an event tell of the approach to a limit."""
         run = self.run
         run.warn(warning)
+        for tell in self._context.on_run_warning:
+            tell(run)
         self._context.logger.warning("run %s in shell %s: %s", run.run_id, run.session_id, warning)
 
     def _awaits_input(self) -> None:

@@ -59,6 +59,7 @@ def test_a_command(audited: RunningDaemon) -> None:
     [
         ("POST", "/files/create", {"json": {"path": "a", "content": "file-secret"}}, {"path": "a", "status": 200}),
         ("GET", "/files/raw", {"params": {"path": "a"}}, {"path": "a", "status": 200}),
+        ("POST", "/upload", {"files": {"file": ("b", b"file-secret")}}, {"path": "b", "status": 200}),
         ("POST", "/run", {"content": ""}, {"status": 400, "error": "invalid_request"}),
         ("POST", "/kill", {"params": {"signal": "TERM"}}, {"signal": "TERM", "status": 200}),
         ("POST", "/tools/shell_exec", {"json": {"command": "true"}}, {"command": "true", "status": 200}),

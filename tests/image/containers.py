@@ -4,6 +4,7 @@ what is mounted."""
 import contextlib
 import socket
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ _DEADLINE = 60.0
 def podman(*arguments: str, check: bool = True) -> str:
     """Run podman; return what it printed."""
     command = ["podman", "--cgroup-manager", "cgroupfs", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Not here: for a container that runs out of memory its monitor leaves a file "oom" in the directory of its start.
+    place = tempfile.gettempdir()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
     if check and done.returncode:
         raise AssertionError(f"{command}: {done.stderr}")
     return done.stdout
@@ -52,6 +55,10 @@ class Container:
         """What podman knows of the container."""
         return podman("inspect", "--format", template, self.name).strip()
 
+    def log(self) -> str:
+        """What its daemon has said."""
+        return podman("logs", self.name, check=False)
+
     def processes(self) -> list[str]:
         """State and command of each process in the container, as the host sees them."""
         return podman("top", self.name, "state", "comm").splitlines()[1:]
@@ -74,14 +81,19 @@ def container(image: str, *options: str, locked: bool = True) -> Iterator[Contai
         port = free.getsockname()[1]
     # The host's network: a test machine need not have a container network. Limits below those of most hosts, since
     # not every root may raise them.
-    podman("run", "--detach", "--name", name, "--runtime", "runc", "--network", "host", "--ulimit", "nofile=4096:8192",
-        "--ulimit", "nproc=4096:8192", "--env", f"SHELLD_SERVER__PORT={port}", "--env", "SHELLD_SERVER__HOST=127.0.0.1",
-        *(("--env", f"SHELLD_KEY={KEY}") if locked else ()), *options, image)  # fmt: skip
+    setting = {"SHELLD_SERVER__HOST": "127.0.0.1", "SHELLD_SERVER__PORT": str(port)}
+    if locked:
+        setting["SHELLD_KEY"] = KEY
+    podman(
+        "run", "--detach", "--name", name, "--runtime", "runc", "--network", "host", "--log-driver", "k8s-file",
+        "--ulimit", "nofile=4096:8192", "--ulimit", "nproc=4096:8192",
+        *(word for variable, value in setting.items() for word in ("--env", f"{variable}={value}")), *options, image,
+    )  # fmt: skip
     started = Container(name, f"http://127.0.0.1:{port}")
     try:
         deadline = time.monotonic() + _DEADLINE
         while not started.healthy():
-            assert time.monotonic() < deadline, podman("logs", name, check=False)
+            assert time.monotonic() < deadline, f"{started.inspect('{{json .State}}')}\n{started.log()}"
             time.sleep(0.05)
         if locked:
             assert started.client.post("/startup").text == "ready"
