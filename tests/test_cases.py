@@ -92,7 +92,7 @@ class Player:
             assert len(output) == step["out_len"]
         if "rc" in step and result["status"] != "running":
             wanted = step["rc"] if isinstance(step["rc"], list) else [step["rc"]]
-            assert result["exit_code"] in [128 - code if code < 0 else code for code in wanted], result
+            assert result["exit_code"] in [128 - code if code and code < 0 else code for code in wanted], result
         if "cwd" in step:
             assert result["working_directory"] == step["cwd"]
 

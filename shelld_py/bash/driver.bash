@@ -69,7 +69,7 @@ __shelld=:;
 \builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
 \builtin eval -- "$__shelld" 249<&-;
 @report_ran@;
-\builtin test "$__shelld" || \builtin . @script@ @tag@leave;
+\builtin test "${__shelld-x}" || \builtin . @script@ @tag@leave;
 \builtin enable :;
 \builtin :
 
@@ -87,7 +87,7 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 { @first@; \builtin trap -p DEBUG ERR RETURN EXIT >&248;
 \builtin trap - DEBUG ERR RETURN; \builtin set +xv;
 \builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
-\builtin alias '{='; \builtin unalias '{';
+\builtin alias '{='; \builtin unalias '{' || ! \builtin enable unalias || \builtin unalias '{';
 @then@; \builtin test 1; } >&251 2>&251 || \builtin test 1
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
@@ -107,17 +107,26 @@ __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s
 ### leave: leaves the loop by an interrupt, of which nothing is to be seen
 { [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|/dev/null; }
 \builtin enable kill
-\builtin kill -INT $$
+\builtin kill -INT "$$"
 
 ### status: sourced to set `$?`
 \builtin test "${1-}" != @tag@status || \builtin return "$2"
 
 ### exit_action: the EXIT trap; a subshell that has inherited it goes no further than the first line of `exit`
-{ __shelld="$? $-"; \builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>|/dev/null; \builtin . @script@
+# With a soft limit of very few descriptors not even the redirections of a group can be made. The status is kept within
+# one of them, for nothing that is done before is hidden from `set -x`; the piece of `$$` that is expanded has no length.
+{ @exiting@ } >|"/dev/null${$:$((__shelld=$?,0)):0}" 2>|/dev/null || { @room@; { @exiting@ } >|/dev/null 2>|/dev/null; }; \builtin . @script@
+
+### exiting: room for the descriptors of what follows, and what `set +xv` would change
+__shelld="$__shelld $-"; \builtin : 251</ || { @room@; };
+\builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv;
+
+### room: as many as repair.py gives, or what there can be
+\builtin ulimit -S -n 1024 || \builtin ulimit -n 1024 || \builtin ulimit -S -n hard
 
 ### exit: report
 # The lines from the third on are parsed without aliases: one may have the name of a reserved word.
-\builtin test /proc/self -ef /proc/$$ || \builtin return "${__shelld%% *}"
+\builtin test /proc/self -ef "/proc/$$" || \builtin return "${__shelld%% *}"
 \builtin shopt -q expand_aliases && __shelld[2]=s || __shelld[2]=u; \builtin shopt -u expand_aliases
 {
 \builtin mapfile -d '' -t -n 1 -O 1 __shelld <@scratch@
@@ -169,13 +178,14 @@ __shelld=$?; fi
 
 ### trap: a `trap` that keeps the driver's EXIT trap in front of one that the command sets
 # In POSIX mode no function can have the name of a special builtin.
+# One that names no EXIT is the last that is done here, for a DEBUG trap would see what comes behind it.
 # shellcheck disable=SC2064  # it is what `trap -p` has said, and quoted
-[[ -o posix ]] || trap() { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
+[[ -o posix ]] || trap() { [[ " $@ " == *\ @(EXIT|exit|SIGEXIT|0)\ * ]] && { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
 \builtin trap -p EXIT >|@scratch@; \builtin mapfile -d '' -t -n 1 __shelld <@scratch@;
 \builtin eval "__shelld=(${__shelld[0]-})";
 [[ ${__shelld[2]-} == @exit_action@* ]] ||
 \builtin trap -- @exit_action@"${__shelld[2]+ --on-exit ${__shelld[2]@Q}}" EXIT;
-\builtin unset -v __shelld; }; \builtin return "$1"; }
+\builtin unset -v __shelld; }; \builtin return "$1"; } || \builtin trap "$@"; }
 
 ### repair: gives a shell its builtins back
 # In POSIX mode `unset` is found before a function of that name (bash(1), POSIX mode, item 24).

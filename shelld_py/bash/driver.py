@@ -54,7 +54,11 @@ BELL_DESCRIPTOR: Final = 249
 """bash's descriptor of the bell pipe: open in the loop, closed while a command is executed."""
 TEXT_DESCRIPTOR: Final = 244
 """bash's descriptor of the memory file with the texts, in the loop."""
-_BUILTINS: Final = "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export"
+_BUILTINS: Final = (
+    "builtin printf mapfile trap jobs set eval unset return exec declare alias shopt umask cd export "
+    "test kill disown ulimit unalias exit pushd"
+)
+"""Those that the scripts need, besides `.`, `:` and `enable`."""
 _ON_EXIT: Final = "--on-exit"
 _TRAP: Final = re.compile(r"\btrap\b")
 _EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
@@ -161,6 +165,8 @@ class Driver:
         self._variable = f"__shelld_{secrets.token_hex(8)}"
         fields = {name: getattr(paths, name) for name in Paths.__dataclass_fields__}
         self._words = {**fields, "tag": tag, "builtins": _BUILTINS}
+        self._words["room"] = self._line("room")
+        self._words["exiting"] = self._line("exiting")
         self._exit_action = self._line("exit_action")
         self._words["exit_action"] = shlex.quote(self._exit_action)
         self._words["summary"] = self._line("summary")
@@ -247,7 +253,8 @@ class Driver:
         steps = ["\\builtin jobs >|/dev/null"] if carried.jobs else []
         steps.append(self._unset)
         if carried.prompts:
-            steps.append("\\builtin unset -v PROMPT_COMMAND PS0; \\builtin printf -v PS1 %s '\\[\\]'")
+            # They can be readonly.
+            steps.append("{ \\builtin unset -v PROMPT_COMMAND PS0; \\builtin printf -v PS1 %s '\\[\\]'; } 2>|/dev/null")
         if carried.trap_function:
             steps.append("\\builtin unset -f trap")
         steps += setup

@@ -33,6 +33,10 @@ _FEW_DESCRIPTORS: Final = 256
 """Those of the driver end at 251: with a lower limit bash cannot put them back behind a command."""
 
 
+_LINES_READ: Final = 512
+"""bash reads its lines from a terminal by 1024 bytes, a command's `read` by one."""
+
+
 class Repair:
     """Looks at one bash, and mends it."""
 
@@ -65,7 +69,9 @@ class Repair:
             self._suspect(self._bring_back_builtins)
         elif reading == 0 and self._channels.reads_boot_pipe(self._bash.pid):
             self._suspect(self._ask)
-        elif reading == 0 and (not self._protocol.in_loop or not self._channels.holds_bell(self._bash.pid)):
+        elif reading == 0 and (
+            not self._protocol.in_loop or not self._channels.holds_bell(self._bash.pid) or self._has_lost_loop()
+        ):
             # In its loop, with the bell, it is the `read` of a command that reads the terminal.
             self._suspect(self._give_boot_pipe)
         else:
@@ -78,6 +84,10 @@ class Repair:
         """
         if self._make_room(_FEW_DESCRIPTORS):
             self._ask()
+
+    def _has_lost_loop(self) -> bool:
+        """Whether bash reads lines from the terminal, and still has a copy of the bell that it could not put back."""
+        return self._descriptors()[0] < _FEW_DESCRIPTORS and blocked_read(self._bash.pid, least=_LINES_READ) == 0
 
     def _suspect(self, mend: Callable[[], None]) -> None:
         self._seen += 1
@@ -110,9 +120,16 @@ class Repair:
     def _make_room(self, least: int) -> bool:
         """Raise bash's own limit of descriptors where it is below `least`; return whether that was done."""
         with contextlib.suppress(OSError, ValueError):
-            soft, hard = resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE)
+            soft, hard = self._descriptors()
             if soft < least:
                 limits = (_ENOUGH_DESCRIPTORS, max(hard, _ENOUGH_DESCRIPTORS))
                 resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE, limits)
                 return True
         return False
+
+    def _descriptors(self) -> tuple[int, int]:
+        """Return bash's own limits of descriptors, soft and hard; of one that is gone, those of the daemon."""
+        try:
+            return resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE)
+        except ProcessLookupError:
+            return resource.getrlimit(resource.RLIMIT_NOFILE)

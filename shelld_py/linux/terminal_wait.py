@@ -41,10 +41,10 @@ class _Call:
     arguments: tuple[int, ...]
 
 
-def blocked_read(pid: int) -> int | None:
-    """Return the descriptor that the main thread of `pid` is blocked reading, or None."""
+def blocked_read(pid: int, *, least: int = 1) -> int | None:
+    """Return the descriptor that the main thread of `pid` is blocked reading, with room for `least` bytes, or None."""
     call = _call(pid, pid)
-    return call.arguments[0] if call and call.name == "read" else None
+    return call.arguments[0] if call and call.name == "read" and call.arguments[2] >= least else None
 
 
 def waits_for_terminal(group: int, members: Iterator[int], device: int, *, line_mode: bool) -> bool:
