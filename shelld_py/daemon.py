@@ -21,28 +21,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import uvicorn
 import uvloop
-from starlette.types import ASGIApp
 
 from shelld_py.api import console
 from shelld_py.api.app import Application
 from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import MetricsSettings, ServerSettings, Settings
+from shelld_py.config import Settings
 from shelld_py.errors import ConfigError
-from shelld_py.http.connection import Connection
 from shelld_py.http.keylock import KeyHolder
-from shelld_py.http.listener import Capacity, Listener
+from shelld_py.http.listener import LAST_ANSWERS, Capacity, Server, address_of, listen
 from shelld_py.idle import IdleTimer
 from shelld_py.linux import held_port, oom
 from shelld_py.linux.descriptors import raise_limit
@@ -57,7 +53,6 @@ from shelld_py.shells.data_directory import claim
 from shelld_py.units import format_duration
 from shelld_py.version import __version__
 
-_LAST_ANSWERS: Final = 2
 _SCRAPERS: Final = 8
 """Connections for metrics at a time: a scraper or two, and somebody who looks."""
 _LAST_WORDS: Final = 0.5
@@ -159,8 +154,8 @@ class Daemon:
         """
         try:
             self._computer.open()
-            listener = _listen(self._settings.server, "server", taken=self._held_by_last)
-            scraped = _listen(self._settings.metrics, "metrics") if self._settings.metrics.enabled else None
+            listener = listen(self._settings.server, "server", taken=self._held_by_last)
+            scraped = listen(self._settings.metrics, "metrics") if self._settings.metrics.enabled else None
             browsed = self._listen_for_browsers(listener, scraped)
         except BaseException:
             self._remove_temporary()
@@ -172,14 +167,14 @@ class Daemon:
         signal.signal(signal.SIGCHLD, lambda *_: self._loop.call_soon_threadsafe(self._computer.reaper.reap))
         held = HeldPort(listener, str(self._data_directory)) if self._user and not self._temporary else None
         self._capacity.open()
-        server = _Server(_server_config(self._application, self._settings.server), self._capacity)
+        server = Server(self._application, self._settings.server, self._capacity)
         serving = self._loop.create_task(server.serve([listener, *browsed]))
-        address = _address(listener)
+        address = address_of(listener)
         self._say_hello(address)
         if scraped:
             self._serve_metrics(scraped)
         for each in browsed:
-            self._logger.info("ports of shells at %s/ports/PORT/, by links", _address(each))
+            self._logger.info("ports of shells at %s/ports/PORT/, by links", address_of(each))
         if self._settings.server.port == 0:
             sys.stdout.write(f"{address}\n")
             sys.stdout.flush()
@@ -216,7 +211,7 @@ class Daemon:
         proxied, settings = self._application.proxied, self._settings.server
         if not proxied:
             return []
-        listener = _listen(replace(settings, port=settings.proxy_port), "server", "proxy_port")
+        listener = listen(replace(settings, port=settings.proxy_port), "server", "proxy_port")
         own = frozenset(each.getsockname()[1] for each in (listener, *others) if each)
         proxied.opened(listener.getsockname()[1], own)
         return [listener]
@@ -229,18 +224,17 @@ class Daemon:
         self._application.metrics = metrics
         self._computer.on_run_ended.append(metrics.run_ended)
         settings = replace(self._settings.server, socketio=False, max_connections=_SCRAPERS)
-        capacity = Capacity(settings)
-        server = _Server(_server_config(metrics, settings), capacity)
+        server = Server(metrics, settings, Capacity(settings))
         self._scraping = self._loop.create_task(server.serve([listener]))
-        self._logger.info("metrics on %s/metrics", _address(listener))
+        self._logger.info("metrics on %s/metrics", address_of(listener))
 
-    async def _shut_down(self, server: "_Server", serving: asyncio.Task[None]) -> None:
+    async def _shut_down(self, server: Server, serving: asyncio.Task[None]) -> None:
         self._stop("the server has ended")
         self._idle.stop()
         await self._computer.end()
         # Requests are ended, but the thread of one may hang for ever: nobody's key comes after this, so it may be left.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * _LAST_ANSWERS):
+            async with asyncio.timeout(2 * LAST_ANSWERS):
                 await self._application.aclose()
         server.stop()
         await serving
@@ -340,38 +334,6 @@ class Daemon:
             remove_tree(self._temporary)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, and without its clock: it would wake up ten times a second."""
-
-    def __init__(self, config: uvicorn.Config, capacity: Capacity) -> None:
-        super().__init__(config)
-        self._stopped = asyncio.Event()
-        self._capacity = capacity
-        self.server_state.connections = capacity.connections
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections."""
-        options = {"config": self.config, "server_state": self.server_state, "app_state": {}}
-        make = partial(self.config.http_protocol_class, **options)
-        listeners: list[Any] = [Listener(listening, self._capacity, make) for listening in sockets or ()]
-        self.servers = listeners
-        self.started = True
-
-    def stop(self) -> None:
-        """Let `serve` return."""
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        """Wait for `stop`."""
-        await self._stopped.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
-
-
 def _shell_descriptor_limits() -> tuple[int, int]:
     """Let this process open as many files as it may; return the limits of shells: those that it had, if they suffice.
 
@@ -436,11 +398,6 @@ def _opened_audit(settings: Settings, logger: logging.Logger) -> Audit | None:
     return audit
 
 
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(urlsplit(address).hostname or "").is_loopback
 
@@ -452,49 +409,3 @@ def _working_directory(settings: Settings) -> str:
     except FileNotFoundError:
         hint = "start the daemon in one that exists"
         raise ConfigError(f"shell.working_directory: the directory of the daemon itself is gone: {hint}") from None
-
-
-def _server_config(application: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="wsproto" if settings.socketio else "none",
-        ws_max_size=settings.max_body,
-        http=partial(Connection, settings),  # type: ignore[arg-type]
-        loop="none",
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_LAST_ANSWERS,
-    )
-
-
-def _listen(
-    settings: ServerSettings | MetricsSettings,
-    section: str,
-    port_setting: str = "port",
-    taken: Callable[[tuple[Any, ...]], socket.socket | None] = lambda _: None,
-) -> socket.socket:
-    """Return the listening socket that a section of the settings asks for: one that is there, if `taken` has it.
-
-    Raises `ConfigError`.
-    """
-    host, port = settings.host, settings.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = taken(address)
-        if listener is None:
-            listener = socket.socket(family, kind, protocol)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-    except OSError as error:
-        raise ConfigError(
-            f"{section}.host, {section}.{port_setting}: cannot listen on {host}:{port}: {error.strerror}"
-        ) from None
-    listener.listen(1024)
-    listener.setblocking(False)
-    return listener

@@ -28,7 +28,7 @@ from shelld_py.errors import (
     ShelldError,
     ShuttingDown,
 )
-from shelld_py.http.connection import length_of
+from shelld_py.http.exchange import length_of
 from shelld_py.http.keylock import KeyHolder, Observer, checked_key
 from shelld_py.http.listener import Capacity
 from shelld_py.http.requests import header, header_fields

@@ -1,4 +1,4 @@
-"""Accepts connections, whatever the number of those that are open already.
+"""Listens, and accepts connections, whatever the number of those that are open already.
 
 Beyond `server.max_connections`, and when descriptors run out, room is made by ending the connection that has waited
 longest without a request. Where all have one, a few more are let in, for requests that free something or tell whether
@@ -6,16 +6,24 @@ the daemon lives. Knows nothing of requests: `Admission` asks `Capacity` which i
 """
 
 import asyncio
+import contextlib
 import errno
 import heapq
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
-from shelld_py.config import ServerSettings
+import uvicorn
+from starlette.types import ASGIApp
+
+from shelld_py.config import MetricsSettings, ServerSettings
+from shelld_py.errors import ConfigError
 from shelld_py.http.connection import Connection
 from shelld_py.linux import descriptors
 
+LAST_ANSWERS: Final = 2
+"""Seconds that answers which are under way get when the server ends."""
 _RESERVE: Final = 24
 """Descriptors for when none is left: a few connections, and what /kill opens (a pidfd for each process, /proc)."""
 _BEYOND: Final = 16
@@ -126,3 +134,85 @@ class Listener:
             return False
         self._oldest.pop().give_way()
         return True
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers, and without its clock: it would wake up ten times a second."""
+
+    def __init__(self, application: ASGIApp, settings: ServerSettings, capacity: Capacity) -> None:
+        super().__init__(
+            uvicorn.Config(
+                application,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="wsproto" if settings.socketio else "none",
+                ws_max_size=settings.max_body,
+                http=partial(Connection, settings),  # type: ignore[arg-type]
+                loop="none",
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=LAST_ANSWERS,
+            )
+        )
+        self._stopped = asyncio.Event()
+        self._capacity = capacity
+        self.server_state.connections = capacity.connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        options = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        make = partial(self.config.http_protocol_class, **options)
+        listeners: list[Any] = [Listener(listening, self._capacity, make) for listening in sockets or ()]
+        self.servers = listeners
+        self.started = True
+
+    def stop(self) -> None:
+        """Let `serve` return."""
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `stop`."""
+        await self._stopped.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def listen(
+    settings: ServerSettings | MetricsSettings,
+    section: str,
+    port_setting: str = "port",
+    taken: Callable[[tuple[Any, ...]], socket.socket | None] = lambda _: None,
+) -> socket.socket:
+    """Return the listening socket that a section of the settings asks for: one that is there, if `taken` has it.
+
+    Raises `ConfigError`.
+    """
+    host, port = settings.host, settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = taken(address)
+        if listener is None:
+            listener = socket.socket(family, kind, protocol)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        raise ConfigError(
+            f"{section}.host, {section}.{port_setting}: cannot listen on {host}:{port}: {error.strerror}"
+        ) from None
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,146 @@
+"""One request on a connection, and its answer: uvicorn's, with stricter rules for bodies.
+
+- The head of an answer of known length goes out together with its body, as one write.
+- A body that has begun may not stand still for longer than `server.body_timeout`.
+- A refused request whose body has not come is answered without reading it.
+
+Knows nothing of what else is on the connection: connection.py.
+"""
+
+import asyncio
+import re
+from typing import Final
+
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from shelld_py.errors import BodyTimeout, InvalidRequest
+
+_REFUSED: Final = 400
+"""The least status of a refusal."""
+_SMALL_BODY: Final = 65536
+"""Bytes of a body that nobody has read and that are passed over to keep the connection: what http.client and httpx
+send in a packet after the head is mostly smaller."""
+_FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BODILESS: Final = frozenset({204, 304})
+
+
+class Exchange(RequestResponseCycle):
+    """One request and its answer."""
+
+    head: bytes = b""
+    """That of the answer, as long as it has not been written."""
+    body_timeout: float = 0.0
+    """Seconds for which a body that has begun may stand still."""
+    overdue = False
+    malformed = ""
+    """What is wrong with the rest of the body, which will not come."""
+    refused = False
+
+    async def run_asgi(self, app: ASGI3Application) -> None:
+        """Have the application serve the request. It answers all errors itself: what it leaves open is cut off."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        finally:
+            self.on_response = lambda: None
+            if not self.response_complete:
+                self.transport.close()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Take the next part of the answer."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self.head = self._head(message["status"], list(message.get("headers", ())))
+            if self.chunked_encoding:  # the first part of a stream may be long in coming
+                self.transport.write(self.head)
+                self.head = b""
+        elif message["type"] == "http.response.body":
+            self._write(message.get("body", b""), more=message.get("more_body", False))
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next part of the body. Raises `BodyTimeout` where none comes, `InvalidRequest` for no chunk."""
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            if self.more_body or not self.message_event.is_set():
+                await self._something_came()
+            if self.malformed:
+                raise InvalidRequest(self.malformed)
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = self.body, bytearray()
+        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    async def _something_came(self) -> None:
+        event = self.message_event
+        if self.more_body and not event.is_set():
+            timer = asyncio.get_running_loop().call_later(self.body_timeout, self._body_is_overdue)
+            try:
+                await event.wait()
+            finally:
+                timer.cancel()
+            if self.overdue:
+                raise BodyTimeout(f"Nothing of the body came for {self.body_timeout:g}s (server.body_timeout).")
+        else:
+            await event.wait()
+
+    def _body_is_overdue(self) -> None:
+        self.overdue = True
+        self.message_event.set()
+
+    def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the head of the answer, and note what it says of the body."""
+        lines = list(map(b"%b: %b".__mod__, headers))
+        if _FORBIDDEN.search(b"".join(lines)):
+            raise RuntimeError("a header of the answer has characters that no header can have")
+        for name, value in headers:
+            if name == b"content-length":
+                self.chunked_encoding = False
+                self.expected_content_length = int(value)
+        self.refused = status >= _REFUSED
+        if self.more_body and (self.refused or not self._small()):
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines.append(b"connection: close")
+        if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in _BODILESS:
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked")
+        return STATUS_LINE[status] + b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _write(self, body: bytes, *, more: bool) -> None:
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self.chunked_encoding:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        else:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (self.expected_content_length and not more):
+                raise RuntimeError("the body of the answer is not as long as its Content-Length says")
+        head, self.head = self.head, b""
+        if head or body:
+            self.transport.write(head + body)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            self.on_response()
+
+    def _small(self) -> bool:
+        """Whether the rest of the body is so small that it can be passed over."""
+        declared = next((value for name, value in self.scope["headers"] if name == b"content-length"), b"")
+        return declared.isdigit() and length_of(declared) <= _SMALL_BODY
+
+
+def length_of(declared: bytes) -> int:
+    """Return the number that a Content-Length of digits alone is.
+
+    The parser bounds the number, but not the zeros before it, and `int` takes no more than 4300 digits.
+    """
+    return int(declared.lstrip(b"0") or b"0")
