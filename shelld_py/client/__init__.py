@@ -7,7 +7,7 @@ it imports neither the engine nor the server.
 from shelld_py.client.client import AsyncClient, AsyncSession, Client, Session
 from shelld_py.client.connection import Retries
 from shelld_py.client.events import DaemonEvent, Event, Gap, Output, Result
-from shelld_py.client.failures import TransportError, UnknownAnswer
+from shelld_py.client.failures import TransportError, UnknownAnswer, os_errors
 from shelld_py.client.file_requests import RawContent
 from shelld_py.client.requests import Metadata
 from shelld_py.client.run_requests import Reply, WaitResult
@@ -29,4 +29,5 @@ __all__ = [
     "TransportError",
     "UnknownAnswer",
     "WaitResult",
+    "os_errors",
 ]

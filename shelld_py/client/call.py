@@ -9,12 +9,13 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from shelld_py.client.failures import UnknownAnswer
+from shelld_py.client.uploads import Upload
 from shelld_py.units import parse_duration
 
 T = TypeVar("T")
@@ -23,7 +24,6 @@ Duration = float | str
 
 JSON_TYPE: Final = "application/json"
 JSON_CONTENT: Final = {"Content-Type": JSON_TYPE}
-_PIECE: Final = 256 * 1024
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -49,9 +49,13 @@ class Call(Generic[T]):
     parse: Callable[[Answer], T]
     params: Sequence[tuple[str, str]] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: "bytes | Upload | None" = None
+    content: bytes | Upload | None = None
     wait: float | None = 0.0
     key: str | None = None
+    parsed: Sequence[int] = ()
+    """Statuses of refusals that `parse` takes, too."""
+    following: "Callable[[T], Call[T] | None] | None" = None
+    """What is to be asked next, given the result; None where that is the one which is wanted."""
 
     @property
     def repeatable(self) -> bool:
@@ -59,24 +63,6 @@ class Call(Generic[T]):
         if isinstance(self.content, Upload) and not self.content.repeatable:
             return False
         return self.method in _SAFE_METHODS or self.key is not None
-
-
-class Upload:
-    """What is read from a file while it is sent, each time from where that was at first."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.repeatable = file.seekable()
-        self._start = file.tell() if self.repeatable else 0
-
-    def rewind(self) -> None:
-        """Begin again."""
-        if self.repeatable:
-            self._file.seek(self._start)
-
-    def read(self) -> bytes:
-        """Return the next piece, empty at the end."""
-        return self._file.read(_PIECE)
 
 
 def post(

@@ -159,6 +159,6 @@ def headers_of(response: httpx.Response) -> Mapping[str, str]:
 
 def result_of(call: Call[T], answer: Answer) -> T:
     """Return what `answer` means. Raises the `ShelldError` that it stands for."""
-    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in call.parsed:
         return call.parse(answer)
     raise refusal(answer.status, answer.content)

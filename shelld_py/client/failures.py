@@ -3,6 +3,9 @@
 Every exception that a client raises for a request is a `ShelldError`; those of httpx do not come through.
 """
 
+import contextlib
+import errno
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +15,17 @@ from shelld_py.errors import ShelldError
 
 _COMMON_MEMBERS: Final = frozenset({"type", "title", "status", "code", "detail"})
 _LONGEST_QUOTE: Final = 200
+_NUMBERS: Final = {
+    "file_not_found": errno.ENOENT,
+    "file_exists": errno.EEXIST,
+    "not_a_file": errno.EISDIR,
+    "not_a_directory": errno.ENOTDIR,
+    "permission_denied": errno.EACCES,
+    "path_not_allowed": errno.EACCES,
+    "extension_refused": errno.EACCES,
+    "file_too_large": errno.EFBIG,
+    "no_space": errno.ENOSPC,
+}
 
 
 class TransportError(ShelldError):
@@ -66,3 +80,17 @@ def refusal(status: int, content: bytes) -> ShelldError:
         "UnknownRefusal", (ShelldError,), {"status": status, "code": code}
     )
     return kind(detail, **{name: value for name, value in document.items() if name not in _COMMON_MEMBERS})
+
+
+@contextlib.contextmanager
+def os_errors(path: str) -> Iterator[None]:
+    """Have a file that the daemon refuses raise what one of this machine would: `FileNotFoundError` and the like.
+
+    Refusals that no file of this machine would meet stay what they are.
+    """
+    try:
+        yield
+    except ShelldError as error:
+        if error.code not in _NUMBERS:
+            raise
+        raise OSError(_NUMBERS[error.code], error.detail.rstrip("."), path) from error

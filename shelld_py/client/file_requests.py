@@ -3,13 +3,17 @@
 Each builder's docstring is that of the method that the clients make of it.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, TypedDict, Unpack
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Literal, TypedDict, Unpack, cast
 
 import msgspec
 
 from shelld_py.client.call import JSON_CONTENT, Answer, Call, T, decoded, json_content, parameters
+from shelld_py.client.uploads import LocalPath
 from shelld_py.files import (
     ArchiveResult,
     ChangeResult,
@@ -156,12 +160,22 @@ def find(base: str, pattern: str, path: str | None = None, *, limit: int | None 
 
 
 def read_raw(base: str, path: str, *, start: int | None = None, length: int | None = None) -> Call[RawContent]:
-    """Read bytes of any file: all, or `length` of them from offset `start` on. Raises `RangeNotSatisfiable`."""
+    """Read bytes of any file: all, or at most `length` of them from offset `start` on.
+
+    Raises `RangeNotSatisfiable` where the file ends before `start`.
+    """
     headers = {}
     if start is not None or length is not None:
         first = start or 0
         headers = {"Range": f"bytes={first}-{'' if length is None else first + length - 1}"}
-    return Call(method="GET", path=f"{base}/raw", parse=_raw_content, params=parameters(path=path), headers=headers)
+    return Call(
+        method="GET",
+        path=f"{base}/raw",
+        parse=_raw_content,
+        params=parameters(path=path),
+        headers=headers,
+        parsed=() if start else (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
+    )
 
 
 def write_raw(base: str, path: str, content: bytes, **precondition: Unpack[Precondition]) -> Call[ChangeResult]:
@@ -217,6 +231,16 @@ def write_archive(
     )
 
 
+def upload(base: str, source: str | Path, path: str) -> Call[ChangeResult | ArchiveResult]:
+    """Make a file of the daemon's machine of one of this, or replace it; of a directory, all that is below it.
+
+    It is read while it is sent, and may be as large as the daemon takes. Raises `OSError` for what cannot be read.
+    """
+    local = Path(source)
+    put = write_archive(base, path, b"", format="tar") if local.is_dir() else write_raw(base, path, b"")
+    return cast("Call[ChangeResult | ArchiveResult]", dataclasses.replace(put, content=LocalPath(local), wait=None))
+
+
 def _content(answer: Answer) -> bytes:
     return answer.content
 
@@ -234,6 +258,8 @@ def _operation(base: str, name: str, kind: type[T], **fields: object) -> Call[T]
 
 
 def _raw_content(answer: Answer) -> RawContent:
+    if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # from its beginning on: there is nothing in it
+        return RawContent(content=b"", start=0, size=0, etag=None)
     etag = answer.headers.get("etag", "").strip('"') or None
     if place := _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", "")):
         return RawContent(content=answer.content, start=int(place[1]), size=int(place[2]), etag=etag)

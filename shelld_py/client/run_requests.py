@@ -4,9 +4,12 @@ The builders are as in requests.py: `base` is the path of a shell, empty for the
 is the path of all runs. Knows the contract's words, nothing of the daemon's code.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, Literal, TypedDict, Unpack
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -16,7 +19,6 @@ from shelld_py.client.call import (
     Answer,
     Call,
     Duration,
-    Upload,
     decode,
     decoded,
     json_content,
@@ -28,6 +30,7 @@ from shelld_py.client.call import (
     seconds,
     segment,
 )
+from shelld_py.client.uploads import Upload
 from shelld_py.models import (
     KillResult,
     OnInput,
@@ -44,6 +47,10 @@ StreamsName = Streams | Literal["merged", "separate", "pipes"]
 StreamName = Stream | Literal["stdout", "stderr"]
 FormatName = OutputFormat | Literal["text", "raw"]
 
+_LONGEST_QUERY: Final = 32 * 1024
+"""Bytes: half of what the daemon takes as the head of a request."""
+_AFTER_DEADLINE: Final = 60.0
+"""Seconds from a deadline in which the command is asked to end, then killed, and the answer made."""
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
 PATIENCE: Final = 30.0
 """Seconds after which a follower by cursor asks again."""
@@ -111,18 +118,42 @@ class ExecOptions(RunOptions, total=False):
 def run(base: str, command: str | None = None, **options: Unpack[RunOptions]) -> Call[RunResult]:
     """Run a command and wait for it; its status is `running` where the wait ended first.
 
-    `timeout` is how long to wait, which never ends the command; `deadline` is when it is killed. In place of a
-    `command` there may be an `argv`: then nothing is to be quoted. Raises `ShellBusy` and other `Conflict`s.
+    `timeout` is how long to wait, which never ends the command; `deadline` is when it is killed, and without a
+    `timeout` its end is waited for. In place of a `command` there may be an `argv`: then nothing is to be quoted.
+    Raises `ShellBusy` and other `Conflict`s.
     """
-    return run_call(f"{base}/run", command, options)
+    return _to_the_end(options, partial(run_call, f"{base}/run", command))
 
 
 def execute(base: str, command: str | None = None, **options: Unpack[ExecOptions]) -> Call[RunResult]:
     """Run a command in a shell of its own, with separate streams unless asked otherwise.
 
-    The `stdin` of a `command` that is bytes, or a file open for reading, is sent as it is and may have any size.
+    A `stdin` that is bytes, or a file open for reading, is sent as it is and may have any size.
     """
-    return run_call(f"{base}/exec", command, options, alone=True)
+    return _to_the_end(options, partial(run_call, f"{base}/exec", command, alone=True))
+
+
+def _to_the_end(
+    options: RunOptions | ExecOptions, call: Callable[[RunOptions | ExecOptions], Call[RunResult]]
+) -> Call[RunResult]:
+    """Return the call that runs a command. One with a deadline, but no timeout, is waited for, however long that is."""
+    limit = seconds(options.get("deadline"))
+    if limit is None or options.get("timeout") is not None:
+        return call(options)
+    wait = limit + _AFTER_DEADLINE
+    for_input = options.get("on_input") != OnInput.WAIT
+
+    def following(result: RunResult) -> Call[RunResult] | None:
+        if result.status is not RunStatus.RUNNING or (for_input and result.awaiting_input):
+            return None
+        again = wait_for_run(
+            "/runs", result.run_id, timeout=wait, until=["exit", "input"] if for_input else "exit",
+            format=options.get("format"), max_output=options.get("max_output"),
+        )  # fmt: skip
+        ended = decoded(RunResult)
+        return Call(method="GET", path=again.path, params=again.params, wait=wait, parse=ended, following=following)
+
+    return replace(call({**options, "timeout": wait}), following=following)
 
 
 def run_call(
@@ -133,20 +164,17 @@ def run_call(
     Its key makes a repeat join the run. The key does not survive the daemon, so the run gets an id as well.
     """
     fields: dict[str, Any] = {**options, "command": command, "run_id": options.get("run_id") or new_key()}
-    stdin = fields.get("stdin")
-    params: Sequence[tuple[str, str]] = ()
-    headers: Mapping[str, str] = JSON_CONTENT
+    stdin = fields.pop("stdin", None)
+    params = _beside_input(fields) if alone and stdin is not None and not isinstance(stdin, str) else ()
+    headers: Mapping[str, str] = _BYTES if params else JSON_CONTENT
     content: bytes | Upload
-    if alone and command is not None and stdin is not None and not isinstance(stdin, str):
-        variables = fields.pop("environment", None) or {}
-        params = parameters(**{**fields, "stdin": None})
-        params += [("environment", f"{name}={value}") for name, value in variables.items()]
-        headers, content = _BYTES, stdin if isinstance(stdin, bytes) else Upload(stdin)
+    if params:
+        content = stdin if isinstance(stdin, bytes) else Upload(stdin)
     else:
         if stdin is not None and not isinstance(stdin, str):
             data = stdin if isinstance(stdin, bytes) else stdin.read()
-            fields["stdin"] = data.decode("utf-8", "surrogateescape")
-        content = json_content(fields)
+            stdin = data.decode("utf-8", "surrogateescape")
+        content = json_content({**fields, "stdin": stdin})
     return Call(
         method="POST",
         path=path,
@@ -154,9 +182,26 @@ def run_call(
         params=params,
         headers=headers,
         content=content,
-        wait=seconds(options.get("timeout")),
+        wait=seconds(fields.get("timeout")),
         key=new_key(),
     )
+
+
+def _beside_input(fields: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return the request for a run as parameters, its body being the input; nothing where they cannot be that.
+
+    An `argv` is a command there: the quoted words, and for pipes, without a terminal, bash becomes the program.
+    """
+    command, argv, variables = fields["command"], fields.get("argv"), fields.get("environment") or {}
+    if command is None and argv:
+        quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
+        command = f"exec -- {quoted}" if fields.get("streams") == Streams.PIPES else quoted
+    params = parameters(**{**fields, "command": command, "argv": None, "environment": None})
+    params += [("environment", f"{name}={value}") for name, value in variables.items()]
+    try:
+        return params if len(urlencode(params)) <= _LONGEST_QUERY else ()
+    except UnicodeEncodeError:  # bytes that are not UTF-8
+        return ()
 
 
 def kill(base: str, signal: str | int | None = None) -> Call[KillResult]:

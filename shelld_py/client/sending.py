@@ -12,9 +12,10 @@ from typing import Any, Final, Protocol
 
 import httpx
 
-from shelld_py.client.call import Call, T, Upload
+from shelld_py.client.call import Answer, Call, T
 from shelld_py.client.connection import SOCKET_OPTIONS, Attempts, Connection, answer_of, result_of
 from shelld_py.client.events import EVENTS_TYPE, Following
+from shelld_py.client.uploads import Upload
 
 _END: Final = object()
 _WHOLE: Final = b"\n\n"
@@ -109,6 +110,18 @@ class _Sender:
     async def send(self, build: Callable[[], Call[T]]) -> T:
         """Return the result of the call that `build` makes. Raises `ShelldError`."""
         call = build()
+        while True:
+            try:
+                result = result_of(call, await self._answer(call))
+            finally:
+                if isinstance(call.content, Upload):
+                    call.content.close()
+            following = call.following(result) if call.following else None
+            if following is None:
+                return result
+            call = following
+
+    async def _answer(self, call: Call[T]) -> Answer:
         attempts = Attempts(self._connection)
         while True:
             try:
@@ -118,7 +131,7 @@ class _Sender:
             else:
                 pause = attempts.after_answer(call, answer)
                 if pause is None:
-                    return result_of(call, answer)
+                    return answer
             await self._http.sleep(pause or 0)
 
     async def events(self, following: Following[T]) -> AsyncGenerator[T, None]:

@@ -225,6 +225,7 @@ class FilesVerbs:
     write_raw = verb(file_requests.write_raw)
     read_archive = verb(file_requests.read_archive)
     write_archive = verb(file_requests.write_archive)
+    upload = verb(file_requests.upload)
 
 
 class ToolsVerbs:

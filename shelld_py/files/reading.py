@@ -34,7 +34,7 @@ from shelld_py.files.models import (
 from shelld_py.files.open_file import OpenFile, directory_needed, meaning
 from shelld_py.files.paths import AllowedDirectories, Location, displayable, open_by_walk
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.storage import chunks_of
+from shelld_py.files.storage import check_readable, chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
 from shelld_py.models import utc_timestamp
 
@@ -123,6 +123,7 @@ class ReadOperations:
             except FileNotFoundError:
                 raise self._directories.missing(location) from None
             with file:
+                check_readable(file.status, displayable(location.path))
                 yield location, file
 
 

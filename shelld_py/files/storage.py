@@ -263,6 +263,13 @@ def check_writable(directory: int, name: str, status: os.stat_result, path: str)
         raise PermissionDenied(detail, path=path)
 
 
+def check_readable(status: os.stat_result, path: str) -> None:
+    """Raise `PermissionDenied` where nobody may read the file: without any read bit it is taken at its word, too."""
+    if not status.st_mode & 0o444:
+        detail = f"{path} may be read by nobody (mode {stat.S_IMODE(status.st_mode):04o}); chmod it first."
+        raise PermissionDenied(detail, path=path)
+
+
 def check_same(directory: int, name: str, identity: FileIdentity, path: str) -> None:
     """Raise `FileChanged` unless the name still stands for the file that was looked at."""
     status = status_of(directory, name)

@@ -39,9 +39,8 @@ class ShelldBackend(BaseSandbox):
         """Run a command."""
         seconds = timeout or self._timeout
         run = self._client.exec(
-            command, timeout=seconds + 60, deadline=seconds, streams="merged", on_input="wait", max_output=0,
-            startup_file="",
-        )  # fmt: skip
+            command, deadline=seconds, streams="merged", on_input="wait", max_output=0, startup_file=""
+        )
         if run.cause == "deadline":
             return ExecuteResponse(f"{run.stdout}\n[killed after {seconds} s]", _TIMED_OUT)
         return ExecuteResponse(run.stdout or "", run.exit_code, run.truncated)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harbor.environments.base import BaseEnvironment, ExecResult
-from harbor.environments.tar_transfer import extract_dir_from_bytes, pack_dir_to_bytes
+from harbor.environments.tar_transfer import extract_dir_from_bytes
 
 from shelld_py import AsyncClient
 
@@ -34,7 +34,7 @@ class ShelldHarbor(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         """Make the directories that a task expects."""
-        run = await self._client.exec(_DIRECTORIES, startup_file="")
+        run = await self._client.exec(_DIRECTORIES, streams="pipes")
         if run.exit_code:
             raise OSError(run.stderr)
 
@@ -53,16 +53,14 @@ class ShelldHarbor(BaseEnvironment):
         """Run a command in a shell of its own, killed when its time is over. Raises `TimeoutError`."""
         who = user if user is not None else self.default_user
         seconds = timeout_sec or _LONGEST
-        words = ["bash", "-c", command]
         run = await self._client.exec(
-            argv=words if who in (None, "root", 0, "0") else ["runuser", "-u", str(who), "--", *words],
+            command,
             directory=cwd or _WORK,
             environment=self._merge_env(env),
-            timeout=seconds + 60,
+            user=None if who is None else str(who),
             deadline=seconds,
-            on_input="wait",
+            streams="pipes",
             max_output=0,
-            startup_file="",
         )
         if run.cause == "deadline":
             raise TimeoutError(f"{command[:80]!r} took more than {seconds} s")
@@ -71,7 +69,7 @@ class ShelldHarbor(BaseEnvironment):
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Put a file of this machine into the environment."""
-        await self._client.files.write_raw(target_path, Path(source_path).read_bytes())
+        await self._client.files.upload(source_path, target_path)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Get a file."""
@@ -79,8 +77,7 @@ class ShelldHarbor(BaseEnvironment):
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Put a directory into the environment."""
-        packed = pack_dir_to_bytes(source_dir, compress=True).getvalue()
-        await self._client.files.write_archive(target_dir, packed)
+        await self._client.files.upload(source_dir, target_dir)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Get a directory."""

@@ -44,7 +44,6 @@ class ShelldEnvironment:
                 directory=cwd or self.config.cwd or None,
                 environment=self.config.env or None,
                 streams="merged",
-                timeout=seconds + 60,
                 deadline=seconds,
             )
             output: dict[str, Any] = {"output": run.stdout, "returncode": run.exit_code, "exception_info": ""}

@@ -20,11 +20,9 @@ def shell_tool(url: str | None = None, key: str | None = None) -> ShellTool:
         for command in action.commands:
             run = await client.exec(
                 command,
-                timeout=milliseconds / 1000 + 60,
                 deadline=f"{milliseconds}ms",
+                streams="pipes",
                 max_output=action.max_output_length or 0,
-                on_input="wait",
-                startup_file="",
             )
             late = run.cause == "deadline"
             outcome = ShellCallOutcome("timeout") if late else ShellCallOutcome("exit", run.exit_code)

@@ -1,8 +1,7 @@
 """shelld-py as a workspace of OpenHands. Made with openhands-sdk 1.58.0.
 
 `ShelldWorkspace(working_dir="/workspace")`; the daemon is that of `url` and `key`, or of `SHELLD_URL` and
-`SHELLD_KEY`. It wants `files.allowed_directories = ["/"]`. There is no pausing: an idle
-daemon costs nothing.
+`SHELLD_KEY`. It wants `files.allowed_directories = ["/"]`. There is no pausing: an idle daemon costs nothing.
 """
 
 from collections.abc import Callable
@@ -32,9 +31,8 @@ class ShelldWorkspace(BaseWorkspace):
     def execute_command(self, command: str, cwd: str | Path | None = None, timeout: float = 30.0) -> CommandResult:
         """Run a command."""
         run = self.client.exec(
-            command, directory=str(cwd or self.working_dir), timeout=timeout + 60, deadline=timeout, on_input="wait",
-            max_output=0, startup_file="",
-        )  # fmt: skip
+            command, directory=str(cwd or self.working_dir), deadline=timeout, streams="pipes", max_output=0
+        )
         late = run.cause == "deadline"
         code = -1 if late or run.exit_code is None else run.exit_code
         return CommandResult(
@@ -45,9 +43,8 @@ class ShelldWorkspace(BaseWorkspace):
         """Put a file of this machine into the workspace."""
 
         def copy() -> int:
-            content = Path(source_path).read_bytes()
-            self.client.files.write_raw(self._path(destination_path), content)
-            return len(content)
+            self.client.files.upload(source_path, self._path(destination_path))
+            return Path(source_path).stat().st_size
 
         return _tried(copy, source_path, destination_path)
 
@@ -71,16 +68,16 @@ class ShelldWorkspace(BaseWorkspace):
         """Return a file as the last commit has it, and as it is."""
         where = Path(self._path(path))
         run = self.client.exec(
-            argv=["git", "show", f"HEAD:./{where.name}"], directory=str(where.parent), max_output=0, startup_file=""
+            argv=["git", "show", f"HEAD:./{where.name}"], directory=str(where.parent), streams="pipes", max_output=0
         )
-        now = self.client.exec(argv=["cat", "--", str(where)], max_output=0, startup_file="")
+        now = self.client.exec(argv=["cat", "--", str(where)], streams="pipes", max_output=0)
         return GitDiff(
             original=run.stdout if run.exit_code == 0 else None, modified=now.stdout if now.exit_code == 0 else None
         )
 
     def _git(self, path: str | Path, *arguments: str) -> str:
         run = self.client.exec(
-            argv=["git", *arguments], directory=self._path(path), format="raw", max_output=0, startup_file=""
+            argv=["git", *arguments], directory=self._path(path), streams="pipes", format="raw", max_output=0
         )
         if run.exit_code:
             raise RuntimeError(run.stderr)

@@ -1,146 +1,119 @@
 """shelld-py as a runtime of SWE-ReX. Made with swe-rex 1.4.0.
 
-The daemon is that of `url` and `key`, or of `SHELLD_URL` and `SHELLD_KEY`. It wants
-`files.allowed_directories = ["/"]`.
+The daemon is that of `url` and `key`, or `SHELLD_URL` and `SHELLD_KEY`; it wants `files.allowed_directories = ["/"]`.
 """
 
-import io
 import shlex
-import tarfile
-from pathlib import Path
 from typing import Any
 
-from swerex.exceptions import (
-    BashIncorrectSyntaxError,
-    CommandTimeoutError,
-    NonZeroExitCodeError,
-    SessionDoesNotExistError,
-    SessionExistsError,
-)
-from swerex.runtime.abstract import (
-    AbstractRuntime,
-    BashInterruptAction,
-    BashObservation,
-    CloseBashSessionResponse,
-    CloseResponse,
-    CommandResponse,
-    CreateBashSessionResponse,
-    IsAliveResponse,
-    ReadFileResponse,
-    UploadResponse,
-    WriteFileResponse,
-)
+from swerex import exceptions
+from swerex.runtime import abstract
 
 from shelld_py import AsyncClient, ShelldError
-from shelld_py.errors import FileNotFound
+from shelld_py.client import os_errors
 
 _LONGEST = 1800.0
 
 
-class ShelldRuntime(AbstractRuntime):
+class ShelldRuntime(abstract.AbstractRuntime):
     """The computer of a daemon; its sessions are sessions there."""
 
     def __init__(self, url: str | None = None, key: str | None = None) -> None:
         self._client = AsyncClient(url, key)
         self._sessions: dict[str, Any] = {}
 
-    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
+    async def is_alive(self, *, timeout: float | None = None) -> abstract.IsAliveResponse:
         """Tell whether the daemon answers."""
         try:
             await self._client.health()
         except ShelldError as error:
-            return IsAliveResponse(is_alive=False, message=error.detail)
-        return IsAliveResponse(is_alive=True)
+            return abstract.IsAliveResponse(is_alive=False, message=error.detail)
+        return abstract.IsAliveResponse(is_alive=True)
 
-    async def create_session(self, request: Any) -> CreateBashSessionResponse:
+    async def create_session(self, request: Any) -> abstract.CreateBashSessionResponse:
         """Open a shell."""
         if request.session in self._sessions:
-            raise SessionExistsError(f"session {request.session} exists")
+            raise exceptions.SessionExistsError(f"session {request.session} exists")
         shell = self._sessions[request.session] = await self._client.sessions.open()
         for source in request.startup_source:
             await shell.run(f"source {shlex.quote(source)}", timeout=request.startup_timeout)
-        return CreateBashSessionResponse(output="")
+        return abstract.CreateBashSessionResponse(output="")
 
-    async def run_in_session(self, action: Any) -> BashObservation:
+    async def run_in_session(self, action: Any) -> abstract.BashObservation:
         """Run a command, type into one that asks, or interrupt it. A timeout ends the command and keeps the shell."""
         shell = self._shell(action.session)
-        if isinstance(action, BashInterruptAction):
+        if isinstance(action, abstract.BashInterruptAction):
             await shell.kill()
-            return BashObservation(output=(await shell.output()).output, exit_code=0)
+            return abstract.BashObservation(output=(await shell.output()).output, exit_code=0)
         seconds = action.timeout or _LONGEST
-        if (going := (await shell.status()).run) is not None:
-            before = (await shell.output()).next_cursor
-            await shell.stdin(action.command + "\n")
-            run = await self._client.runs.wait(going.run_id, timeout=seconds, until=["input", "exit"])
-            part = await self._client.runs.output(going.run_id, cursor=before)
-            return BashObservation(output=part.output, exit_code=0 if run.status == "running" else run.exit_code)
-        interactive = action.is_interactive_command
-        run = await shell.run(
-            action.command, timeout=seconds + 60, deadline=None if interactive else seconds, max_output=0,
-            on_input="return" if interactive else "wait",
-        )  # fmt: skip
+        if (await shell.status()).run is not None:
+            reply = await shell.stdin(action.command + "\n", wait=seconds)
+            code = 0 if reply.status == "running" else (await self._client.runs.get(reply.run_id)).exit_code
+            return abstract.BashObservation(output=reply.output, exit_code=code)
+        if action.is_interactive_command:
+            run = await shell.run(action.command, timeout=seconds, max_output=0)
+        else:
+            run = await shell.run(action.command, deadline=seconds, max_output=0, on_input="wait")
         if run.cause == "deadline":
-            raise CommandTimeoutError(f"timeout after {seconds} s: {action.command!r}")
+            raise exceptions.CommandTimeoutError(f"timeout after {seconds} s: {action.command!r}")
         if action.check == "raise" and run.exit_code not in (0, None):
             if "syntax error" in (run.stdout or ""):
-                raise BashIncorrectSyntaxError(f"{action.command!r}: {run.stdout}")
-            raise NonZeroExitCodeError(f"{action.error_msg or action.command}: exit code {run.exit_code}: {run.stdout}")
-        return BashObservation(output=run.stdout or "", exit_code=0 if run.awaiting_input else run.exit_code)
+                raise exceptions.BashIncorrectSyntaxError(f"{action.command!r}: {run.stdout}")
+            said = f"{action.error_msg or action.command}: exit code {run.exit_code}: {run.stdout}"
+            raise exceptions.NonZeroExitCodeError(said)
+        return abstract.BashObservation(output=run.stdout or "", exit_code=0 if run.awaiting_input else run.exit_code)
 
-    async def close_session(self, request: Any) -> CloseBashSessionResponse:
+    async def close_session(self, request: Any) -> abstract.CloseBashSessionResponse:
         """End a shell."""
         await self._shell(request.session).close()
         del self._sessions[request.session]
-        return CloseBashSessionResponse()
+        return abstract.CloseBashSessionResponse()
 
-    async def execute(self, command: Any) -> CommandResponse:
+    async def execute(self, command: Any) -> abstract.CommandResponse:
         """Run a command in a shell of its own."""
-        seconds = command.timeout or _LONGEST
-        options: Any = {"argv": command.command} if isinstance(command.command, list) else {"command": command.command}
+        line, argv = (None, command.command) if isinstance(command.command, list) else (command.command, None)
         run = await self._client.exec(
-            timeout=seconds + 60, deadline=seconds, environment=command.env, directory=command.cwd, on_input="wait",
-            streams="merged" if command.merge_output_streams else "separate", max_output=0, startup_file="", **options,
-        )  # fmt: skip
+            line,
+            argv=argv,
+            deadline=command.timeout or _LONGEST,
+            environment=command.env,
+            directory=command.cwd,
+            streams="merged" if command.merge_output_streams else "pipes",
+            on_input="wait",
+            max_output=0,
+        )
         if run.cause == "deadline":
-            raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
+            raise exceptions.CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
         if command.check and run.exit_code:
-            raise NonZeroExitCodeError(f"{command.error_msg} exit code {run.exit_code}: {run.stdout}{run.stderr}")
-        return CommandResponse(stdout=run.stdout or "", stderr=run.stderr or "", exit_code=run.exit_code)
+            raise exceptions.NonZeroExitCodeError(f"{command.error_msg} exit {run.exit_code}: {run.stdout}{run.stderr}")
+        return abstract.CommandResponse(stdout=run.stdout or "", stderr=run.stderr or "", exit_code=run.exit_code)
 
-    async def read_file(self, request: Any) -> ReadFileResponse:
+    async def read_file(self, request: Any) -> abstract.ReadFileResponse:
         """Return the text of a file."""
-        try:
+        with os_errors(request.path):
             content = (await self._client.files.read_raw(request.path)).content
-        except FileNotFound:
-            raise FileNotFoundError(request.path) from None
-        return ReadFileResponse(content=content.decode(request.encoding or "utf-8", request.errors or "strict"))
+        text = content.decode(request.encoding or "utf-8", request.errors or "strict")
+        return abstract.ReadFileResponse(content=text)
 
-    async def write_file(self, request: Any) -> WriteFileResponse:
+    async def write_file(self, request: Any) -> abstract.WriteFileResponse:
         """Make or replace a file."""
         await self._client.files.write_raw(request.path, request.content.encode())
-        return WriteFileResponse()
+        return abstract.WriteFileResponse()
 
-    async def upload(self, request: Any) -> UploadResponse:
+    async def upload(self, request: Any) -> abstract.UploadResponse:
         """Put a file or a directory of this machine into the daemon's."""
-        source = Path(request.source_path)
-        if source.is_file():
-            await self._client.files.write_raw(request.target_path, source.read_bytes())
-            return UploadResponse()
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-            tar.add(source, arcname=".")
-        await self._client.files.write_archive(request.target_path, packed.getvalue())
-        return UploadResponse()
+        await self._client.files.upload(request.source_path, request.target_path)
+        return abstract.UploadResponse()
 
-    async def close(self) -> CloseResponse:
+    async def close(self) -> abstract.CloseResponse:
         """End all sessions."""
         for shell in self._sessions.values():
             await shell.close()
         self._sessions.clear()
         await self._client.close()
-        return CloseResponse()
+        return abstract.CloseResponse()
 
     def _shell(self, name: str) -> Any:
         if name not in self._sessions:
-            raise SessionDoesNotExistError(f"session {name!r} does not exist")
+            raise exceptions.SessionDoesNotExistError(f"session {name!r} does not exist")
         return self._sessions[name]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shelld_py import errors
-from shelld_py.client import Gap, Output, Result
+from shelld_py import Client, errors
+from shelld_py.client import Gap, Output, Result, os_errors
 from shelld_py.models import ChangeKind, RunStatus, ShellState, Stream
 from tests.api.conftest import Gate
-from tests.daemons import wait_for
+from tests.daemons import KEY, wait_for
 
 # --- the main shell ---------------------------------------------------------------------------------------
 
@@ -60,6 +60,23 @@ def test_input_is_text_bytes_or_a_file(client: Any, tmp_path: Path) -> None:
         assert run("sha256sum", stdin=data, max_output=0).stdout == f"{expected}  -\n"
         assert run(argv=["sha256sum"], stdin=data).stdout == f"{expected}  -\n"
         assert run("cat", stdin="text").stdout == "text"
+    words = ["printf", "%s|", "it's", "$HOME", "\udcff", "x" * 100_000]
+    printed = "it's|$HOME|\udcff|" + "x" * 100_000 + "|"
+    for few in (words[:4], words):  # those that fit into an address, and those that do not
+        for streams in ("pipes", "separate"):
+            result = client.exec(argv=few, stdin=data, streams=streams, format="raw", max_output=0)
+            assert result.stdout == printed[: len(result.stdout)], streams
+    assert result.stdout == printed
+
+
+def test_a_deadline_is_waited_for(start_daemon: Any) -> None:
+    """Without a timeout the end is waited for, however short the daemon's longest wait is; a question ends that."""
+    with Client(start_daemon(timeout__command_maximum="50ms").url, KEY) as client:
+        result = client.exec("echo begun; sleep 60", deadline="300ms")
+        assert (result.status, result.cause, result.stdout) == (RunStatus.KILLED, "deadline", "begun\n")
+        assert client.exec("sleep 60", deadline="60s", timeout=0).status is RunStatus.RUNNING
+        asked = client.exec("read -rp 'Name? '", deadline="60s")
+        assert (asked.status, asked.awaiting_input) == (RunStatus.RUNNING, True)
 
 
 def test_a_wait_that_is_over_returns_the_running_run(client: Any, gate: Gate) -> None:
@@ -272,6 +289,7 @@ def test_bytes_of_files(client: Any) -> None:
         client.files.write_raw("client/raw.bin", b"", if_match="0" * 64)
     assert caught.value.extra["etag"] == written.etag
     client.files.write_raw("client/raw.bin", b"", if_match=written.etag)
+    assert client.files.read_raw("client/raw.bin", length=10).content == b"", "of an empty file there is no range"
     client.files.delete("client/raw.bin", if_match="*")
 
 
@@ -303,3 +321,27 @@ def test_keys(client: Any) -> None:
     assert client.stdin(keys=["a", "Tab", "Enter"]) == 3
     assert client.runs.stdin(run.run_id, paste="b\n.") == 6
     assert client.runs.wait(run.run_id).stdout.split() == ["a", "\\t", "\\n", "b", "\\n"]
+
+
+def test_refused_files_are_errors_of_the_system(client: Any) -> None:
+    """For programs that know files, but not the daemon: what `open` would raise. Other refusals stay what they are."""
+    client.files.write_raw("client/there", b"")
+    for path, kind in (("client/none", FileNotFoundError), ("client", IsADirectoryError)):
+        with pytest.raises(kind, match=path), os_errors(path):
+            client.files.read_raw(path)
+    with pytest.raises(errors.TextNotFound), os_errors("client/there"):
+        client.files.replace("client/there", "a", "b")
+
+
+def test_files_and_directories_are_uploaded(client: Any, tmp_path: Path) -> None:
+    """From this machine, read while they are sent; a directory with all that is below it."""
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/sub/data").write_bytes(bytes(range(256)) * 2000)
+    (tmp_path / "tree/run.sh").write_text("true")
+    (tmp_path / "tree/run.sh").chmod(0o755)
+    assert client.files.upload(tmp_path / "tree/sub/data", "client/data").size == 512_000
+    client.files.upload(str(tmp_path / "tree"), "client/tree")
+    listed = client.exec("cmp client/data client/tree/sub/data && cd client/tree && test -x run.sh && find . | sort")
+    assert listed.stdout == ".\n./run.sh\n./sub\n./sub/data\n"
+    with pytest.raises(FileNotFoundError):
+        client.files.upload(tmp_path / "none", "client/none")
