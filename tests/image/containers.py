@@ -103,6 +103,6 @@ def container(image: str, *options: str, locked: bool = True) -> Iterator[Contai
         podman("rm", "--force", "--time", "5", name, check=False)
 
 
-def tmpfs(*places: str, mode: str = "1777") -> tuple[str, ...]:
+def tmpfs(*places: str) -> tuple[str, ...]:
     """Options that mount a tmpfs of root's at each place."""
-    return tuple(word for place in places for word in ("--tmpfs", f"{place}:rw,mode={mode}"))
+    return tuple(word for place in places for word in ("--tmpfs", place))

@@ -42,9 +42,9 @@ def test_a_command_runs_as_a_user_without_rights(start_container: Start) -> None
     assert result["stdout"].startswith("1000\n/work\n")
 
 
-@pytest.mark.parametrize("user", ["1000:1000", "12345:0"])
+@pytest.mark.parametrize("user", ["1000:1000", "12345:0", "12345:12345"])
 def test_it_works_locked_down(start_container: Start, user: str) -> None:
-    """No writable root, no capabilities, no new privileges; any uid with group 0; root's tmpfs where it writes."""
+    """No writable root, no capabilities, no new privileges; any uid; root's tmpfs where it writes."""
     container = start_container(*LOCKED_DOWN, *tmpfs(*WRITABLE), "--user", user)
     rights = "grep -c -e '^Cap.*:.0*$' -e '^NoNewPrivs:.1$' /proc/self/status"
     result = container.run(f"id -u; {rights}; echo x > ~/x && echo y > /tmp/y; touch /x")
@@ -55,9 +55,21 @@ def test_it_works_locked_down(start_container: Start, user: str) -> None:
     assert container.run("cat made.txt")["stdout"] == "made\n"
 
 
+def test_shells_are_somebody_elses_where_the_daemon_is_root(start_container: Start) -> None:
+    """With the capabilities that the documentation names and no others; the agent cannot look at the daemon."""
+    rights = [f"--cap-add={name}" for name in ("CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID", "SYS_PTRACE")]
+    user = ("--user", "0", "--env", "SHELLD_SHELL__USER=agent")
+    data = ("--tmpfs", "/run/shelld-py:mode=0700", "--env", "SHELLD_SERVER__DATA_DIRECTORY=/run/shelld-py")
+    container = start_container(*LOCKED_DOWN, *rights, *tmpfs("/work", "/home/agent", "/tmp"), *user, *data)
+    result = container.run("id -u; touch ~/x /work/y && stat -c %u ~/x; cat /proc/1/environ; ls /run/shelld-py; kill 1")
+    assert result["stdout"].startswith("1000\n1000\ncat: /proc/1/environ: Permission denied\n")
+    assert "cannot open directory '/run/shelld-py': Permission denied" in result["stdout"]
+    assert container.healthy()
+
+
 def test_it_works_below_an_arbitrary_uid_without_any_mount(start_container: Start) -> None:
-    """The places that are written to belong to group 0 in the image itself."""
-    result = start_container("--user", "12345:0").run("touch ~/x /work/y && stat -c %u ~/x")
+    """The places that are written to are open to everybody in the image itself."""
+    result = start_container("--user", "12345:12345").run("touch ~/x /work/y && stat -c %u ~/x")
     assert result["stdout"] == "12345\n"
 
 
