@@ -55,7 +55,7 @@ from shelld_py.version import __version__
 
 _SCRAPERS: Final = 8
 """Connections for metrics at a time: a scraper or two, and somebody who looks."""
-_LAST_WORDS: Final = 0.5
+_END_GRACE: Final = 0.5
 """Seconds that dying processes and a log that may not take a line any more get at the very end."""
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 _IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
@@ -110,7 +110,7 @@ class Daemon:
         self._has_key = configuration.key is not None
         self._loop = asyncio.get_running_loop()
         self._stop_reason: asyncio.Future[str] = self._loop.create_future()
-        self._watched = False
+        self._watchdog_started = False
         working_directory = _working_directory(settings)
         open_files = _shell_descriptor_limits()
         audit = _opened_audit(settings, logger)
@@ -170,7 +170,7 @@ class Daemon:
         server = Server(self._application, self._settings.server, self._capacity)
         serving = self._loop.create_task(server.serve([listener, *browsed]))
         address = address_of(listener)
-        self._say_hello(address)
+        self._announce_start(address)
         if scraped:
             self._serve_metrics(scraped)
         for each in browsed:
@@ -240,7 +240,7 @@ class Daemon:
         await serving
         self._logger.info("stopped")
 
-    def _say_hello(self, address: str) -> None:
+    def _announce_start(self, address: str) -> None:
         """Say what somebody who has just started it has to know: to copy on a terminal, else in one line of the log."""
         idle = self._settings.timeout.idle
         end = f"ends after {format_duration(idle)} without a request" if idle else "does not end by itself"
@@ -302,8 +302,8 @@ class Daemon:
 
         Safe in a signal handler: `threading.Thread.start` takes locks, which the main thread may hold just then.
         """
-        if not self._watched:
-            self._watched = True
+        if not self._watchdog_started:
+            self._watchdog_started = True
             _thread.start_new_thread(self._give_up, ())
 
     def _give_up(self) -> None:
@@ -312,11 +312,11 @@ class Daemon:
         try:
             # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do
             # so in the log, and hold its lock.
-            speaker = threading.Thread(target=self._say_last_words, daemon=True)
+            speaker = threading.Thread(target=self._log_overdue, daemon=True)
             speaker.start()
-            speaker.join(_LAST_WORDS)
+            speaker.join(_END_GRACE)
             killed = self._computer.reaper.kill_all()
-            deadline = time.monotonic() + _LAST_WORDS
+            deadline = time.monotonic() + _END_GRACE
             while any(map(still_alive, killed)) and time.monotonic() < deadline:
                 time.sleep(0.001)
             self._computer.kernel_limits.release()
@@ -324,7 +324,7 @@ class Daemon:
         finally:
             os._exit(0)
 
-    def _say_last_words(self) -> None:
+    def _log_overdue(self) -> None:
         self._logger.error("not stopped within timeout.shutdown, exiting")
         for handler in self._logger.handlers:  # the event loop, which writes lines out otherwise, may hang
             handler.flush()

@@ -289,9 +289,9 @@ class Reader:
                 self._seen[kind] = look
                 self._woken.set()
 
-    async def read(self, patience: float) -> list[Happening] | None:
-        """Return what is new: nothing after `patience` seconds, None when nothing more will come."""
-        deadline = asyncio.get_running_loop().time() + patience
+    async def read(self, timeout: float) -> list[Happening] | None:
+        """Return what is new: nothing after `timeout` seconds, None when nothing more will come."""
+        deadline = asyncio.get_running_loop().time() + timeout
         while True:
             if found := [*self._from_ring(), *self._from_looks()]:
                 return found

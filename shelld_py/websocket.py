@@ -17,7 +17,7 @@ from typing import Final
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _SILENCE: Final = 20.0
 """Seconds after which a silent peer gets a ping, and after as many again is given up. Proxies close after 30 or 60."""
-_FAREWELL: Final = 2.0
+_CLOSE_TIMEOUT: Final = 2.0
 """Seconds that the peer has to take what was sent last, and to close."""
 _KEY_SIZE: Final = 16
 _PIECE: Final = 65536
@@ -73,10 +73,10 @@ class WebSocket:
         *,
         client: bool,
         max_message: int,
-        patience: float = _SILENCE,
+        timeout: float = _SILENCE,
     ) -> None:
-        """`client` masks what it sends, as clients must; `max_message` is in bytes, `patience` with silence seconds."""
-        self._patience = patience
+        """`client` masks what it sends, as clients must; `max_message` is in bytes, `timeout` with silence seconds."""
+        self._timeout = timeout
         self._reader = reader
         self._writer = writer
         self._client = client
@@ -131,7 +131,7 @@ class WebSocket:
         """Close, in two seconds at most, whatever the peer does. What waits to be sent is sent before where it can."""
         self._send_close(code, reason)
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 while await self._reader.read(_PIECE):  # else the kernel resets, and the peer loses what was sent last
                     pass
         self._writer.transport.abort()
@@ -229,11 +229,11 @@ class WebSocket:
         found = bytearray()
         while len(found) < count:
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._timeout):
                     data = await self._reader.read(min(count - len(found), _PIECE))
             except TimeoutError:
                 self._write(_PING, b"")
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._timeout):
                     data = await self._reader.read(min(count - len(found), _PIECE))
             if not data:
                 raise asyncio.IncompleteReadError(bytes(found), count)

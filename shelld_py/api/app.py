@@ -98,6 +98,12 @@ _UNLIMITED: Final = {
 """Methods and paths of bodies of any size; with the parameter that makes them so, where they are not always."""
 
 
+def _is_public(scope: Scope) -> bool:
+    """Return whether a request needs no key."""
+    path = scope["path"]
+    return (path in PUBLIC_PATHS or path.startswith(PUBLIC_FILES)) and scope["method"] in ("GET", "HEAD")
+
+
 def starts_run(path: str) -> bool:
     """Return whether a POST to `path` starts a run."""
     return path in ("/run", "/exec") or (path.startswith("/sessions/") and path.endswith("/run"))
@@ -255,14 +261,13 @@ class Application:
         error: ShelldError | None = None
         try:
             app: ASGIApp = self._repeating if b"idempotency-key" in fields else self._table
-            public = scope["path"] in PUBLIC_PATHS or scope["path"].startswith(PUBLIC_FILES)
+            check: Callable[[Scope], None] | None = None  # of what needs no key
             if self.proxied and self.proxied.takes(scope):
                 app = self.proxied
-            if app is self.proxied and scope["target"] is None:
-                self.admission.check_site(scope)
-                await app(scope, receive, send_with_id)
-            elif public and app is not self.proxied and scope["method"] in ("GET", "HEAD"):
+                check = self.admission.check_site if scope["target"] is None else None
+            elif _is_public(scope):
                 check = check_host if scope["path"] in PROBES else self.admission.check_site
+            if check:
                 check(scope)
                 await app(scope, receive, send_with_id)
             else:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 import shelld_py
 from shelld_py.errors import NotFound
 from shelld_py.http.endpoint import Call, Endpoint, Header, Success, Tag
-from shelld_py.http.requests import Form
+from shelld_py.http.requests import Form, is_known
 
 _BUILT: Final = Path(shelld_py.__file__).parent / "console"
 _PAGE: Final = "index.html"
@@ -68,7 +68,7 @@ async def _console(call: Call[None, None]) -> Response:
         built = await asyncio.to_thread(is_built)
         raise NotFound(f"There is no path {path}. GET /console is the page." if built else _NOT_BUILT) from None
     headers = {**HEADERS, "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
-    if headers["ETag"] in call.request.headers.get("if-none-match", ""):
+    if is_known(call.request.scope, headers["ETag"].strip('"')):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     if compressed:
         headers["Content-Encoding"] = "gzip"

@@ -27,7 +27,7 @@ from shelld_py.files import (
     RawFile,
 )
 from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
-from shelld_py.http.requests import Query
+from shelld_py.http.requests import Query, is_known
 
 if TYPE_CHECKING:
     from shelld_py.files import Archive
@@ -87,8 +87,7 @@ async def _read_raw(call: Call[RawFileQuery, None]) -> Response:
         closing.callback(file.close)
         stored = file.size is not None
         headers = {"Accept-Ranges": "bytes" if stored else "none", **_validators(file)}
-        known = _etags(request.headers.get("if-none-match"))
-        if known and (file.etag in known or "*" in known):
+        if is_known(request.scope, file.etag):
             return Response(None, HTTPStatus.NOT_MODIFIED, headers)
         status = HTTPStatus.OK
         if byte_range and stored and request.headers.get("if-range") in (None, *_validators(file).values()):
@@ -176,10 +175,6 @@ def _validators(file: RawFile) -> dict[str, str]:
     """Return the headers by which a client can tell later whether the file is still the same."""
     headers = {"Last-Modified": formatdate(file.modified_at, usegmt=True)}
     return {**headers, "ETag": f'"{file.etag}"'} if file.etag else headers
-
-
-def _etags(value: str | None) -> list[str]:
-    return [item.strip().removeprefix("W/").strip('"') for item in value.split(",")] if value else []
 
 
 def _etag(value: str | None) -> str | None:

@@ -177,18 +177,18 @@ class Gate:
                 group = terminal.foreground_group()
                 # A command can use the bell's number for itself. Where a program has the terminal, it is no driver.
                 if in_command or (_now() > late and group not in (0, shell)):
-                    hearers = Hearers(shell, group, number)
-                    if hearers.undecided != undecided:
-                        undecided, settled, since_fork = hearers.undecided, _now() + _SETTLING, _OwnWork(shell)
-                    at_rest = _now() >= settled and not hearers.settling and since_fork.is_seen
-                    quiet = hearers.hears and (not undecided or at_rest)
-                    if hearers.only_shell and number != signal.SIGINT:
+                    receivers = Receivers(shell, group, number)
+                    if receivers.undecided != undecided:
+                        undecided, settled, since_fork = receivers.undecided, _now() + _SETTLING, _OwnWork(shell)
+                    at_rest = _now() >= settled and not receivers.settling and since_fork.is_seen
+                    quiet = receivers.hears and (not undecided or at_rest)
+                    if receivers.only_shell and number != signal.SIGINT:
                         quiet = quiet and work.is_long
                     if quiet or _now() > late:
                         if not act():
                             return sent
                         sent = True
-                        if _now() > late or not await hearers.has_lost():
+                        if _now() > late or not await receivers.has_lost():
                             break
                         act = partial(terminal.signal_foreground, number)
                 else:
@@ -196,17 +196,17 @@ class Gate:
             await tries.pause()
         else:
             return sent
-        await self._repeat(hearers, command)
+        await self._repeat(receivers, command)
         return True
 
-    async def _repeat(self, hearers: "Hearers", command: int) -> None:
+    async def _repeat(self, receivers: "Receivers", command: int) -> None:
         """Signal those once more who were bash when they were signalled, and then become programs."""
         settled, deadline = _now() + _START_TIMEOUT, _now() + _REPEAT_TIMEOUT
-        while hearers.undecided and self._goes_on(command) and _now() < deadline:
-            if _now() > settled and not hearers.settling:
+        while receivers.undecided and self._goes_on(command) and _now() < deadline:
+            if _now() > settled and not receivers.settling:
                 return
             await asyncio.sleep(_SHORTEST_PAUSE)
-            hearers.repeat()
+            receivers.repeat()
 
     async def _type_keys(self) -> None:
         """Type what was held back as it may interrupt, and what came after it."""
@@ -281,7 +281,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Hearers:
+class Receivers:
     """Who in the foreground process group would take a signal at this moment, and who would lose it."""
 
     def __init__(self, shell: int, group: int, number: int) -> None:

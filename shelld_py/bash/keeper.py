@@ -40,7 +40,7 @@ REPORT: Final = struct.Struct("ii")
 """What a keeper tells: what has happened, and a pid or a wait status."""
 READY, STARTED, ENDED = range(3)
 TEXT_DESCRIPTOR: Final = 9
-_PATIENCE: Final = 15.0
+_TIMEOUT: Final = 15.0
 """Seconds that a keeper has to come, as bash has."""
 _ADOPTION_PAUSE: Final = 0.0001
 _NOT_FOUND: Final = 127
@@ -82,7 +82,7 @@ class Keepers:
             with contextlib.suppress(OSError):  # TimeoutError, too
                 keeper, self._ahead = self._ahead or self._asked(), None
                 try:
-                    async with asyncio.timeout(_PATIENCE):
+                    async with asyncio.timeout(_TIMEOUT):
                         told = await asyncio.get_running_loop().sock_recv(keeper, REPORT.size)
                     pid = REPORT.unpack(told)[1] if told else 0
                     if pid and not _ended(keeper):

@@ -733,7 +733,7 @@ class Bash(Root):
         self._protocol.damage = HUNG_UP
         self.kill()
 
-    def _last_words(self) -> int | None:
+    def _last_report(self) -> int | None:
         self._listen()
         return self._protocol.reported_exit
 

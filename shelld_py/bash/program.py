@@ -279,7 +279,7 @@ class Program(Root):
         if self._over and not self._over.done():
             self._over.set_result(ended)
 
-    def _last_words(self) -> int | None:
+    def _last_report(self) -> int | None:
         self._listen()
         return None
 

@@ -141,7 +141,7 @@ class Root:
         """The process is dead: take what it still said, its name, and its status."""
         assert self._process is not None
         self._loop.remove_reader(self._process.descriptor)
-        reported = self._last_words()
+        reported = self._last_report()
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         stat = processes.process_stat(self.pid)
         _, status, used = os.wait4(self.pid, 0)
@@ -159,7 +159,7 @@ class Root:
         if self.on_death:
             self.on_death()
 
-    def _last_words(self) -> int | None:
+    def _last_report(self) -> int | None:
         """Take what the process said before it died; return the status with which it said that it would exit."""
         return None
 

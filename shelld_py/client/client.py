@@ -12,7 +12,7 @@ import httpx
 from shelld_py.client.call import segment
 from shelld_py.client.connection import Connection, Retries
 from shelld_py.client.requests import StartupOptions
-from shelld_py.client.run_requests import PATIENCE, FormatName, StreamName
+from shelld_py.client.run_requests import LONG_POLL, FormatName, StreamName
 from shelld_py.client.sending import awaiting, blocking, iterate_now
 from shelld_py.client.verbs import (
     AwaitingPart,
@@ -109,7 +109,7 @@ class Runs(RunsVerbs, BlockingPart):
         """Yield the output of one stream from `cursor` on, as it comes, until the end of the run."""
 
         async def read(cursor: int) -> OutputPart:
-            return self.output(run_id, cursor=cursor, stream=stream, limit=limit, format=format, wait=PATIENCE)
+            return self.output(run_id, cursor=cursor, stream=stream, limit=limit, format=format, wait=LONG_POLL)
 
         return iterate_now(_pieces(read, cursor))
 
@@ -129,7 +129,7 @@ class AsyncRuns(RunsVerbs, AwaitingPart):
         """Yield the output of one stream from `cursor` on, as it comes, until the end of the run."""
 
         def read(cursor: int) -> Awaitable[OutputPart]:
-            return self.output(run_id, cursor=cursor, stream=stream, limit=limit, format=format, wait=PATIENCE)
+            return self.output(run_id, cursor=cursor, stream=stream, limit=limit, format=format, wait=LONG_POLL)
 
         return _pieces(read, cursor)
 

@@ -52,7 +52,7 @@ _LONGEST_QUERY: Final = 32 * 1024
 _AFTER_DEADLINE: Final = 60.0
 """Seconds from a deadline in which the command is asked to end, then killed, and the answer made."""
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
-PATIENCE: Final = 30.0
+LONG_POLL: Final = 30.0
 """Seconds after which a follower by cursor asks again."""
 
 

@@ -38,7 +38,7 @@ _LONGEST_LOOK: Final = 20.0
 """Seconds: so much is a command held up at the most. 200,000 files take a tenth of it, on a busy machine more."""
 _HURRIED: Final = 1.0
 """Seconds that a second look has where the shell is to end."""
-_LAST_WORDS: Final = 1.0
+_KILL_TIMEOUT: Final = 1.0
 """Seconds in which a process that is killed has ended, but where a file system holds it up."""
 _KEPT_FOR: Final = 60.0
 """Seconds that an idle process is kept for the next run."""
@@ -113,7 +113,7 @@ class Looks:
             helper.kill()
         if self._helpers:
             ends = [asyncio.ensure_future(helper.ended()) for helper in self._helpers]
-            _, pending = await asyncio.wait(ends, timeout=_LAST_WORDS)
+            _, pending = await asyncio.wait(ends, timeout=_KILL_TIMEOUT)
             for end in pending:
                 end.cancel()
 

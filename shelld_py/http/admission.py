@@ -48,15 +48,15 @@ class Admitted:
     """A request that was let in. `ended` says why, where `Admission` has cancelled its task."""
 
     __slots__ = (
-        "_limit", "_receive", "_received", "_scope", "_whole", "active", "ended", "guest", "task", "waits_for_body",
+        "_limit", "_receive", "_received", "_scope", "_whole", "active", "ended", "grant", "task", "waits_for_body",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, limit: int, *, active: bool, guest: object) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limit: int, *, active: bool, grant: object) -> None:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
         self.ended: ShelldError | None = None
-        self.guest = guest
+        self.grant = grant
         """Who has asked for it with less than the owner's key: an observer, a visitor of a port; else None."""
         self.active = active
         """Whether it counts for the idle timer."""
@@ -155,7 +155,7 @@ class Admission:
         if not self._keys.locked and key and self._exists(scope):
             self._keys.lock(key)
         limit = sys.maxsize if self._unlimited(scope) else self._limit
-        admitted = Admitted(scope, receive, limit, active=active, guest=observer or visitor)
+        admitted = Admitted(scope, receive, limit, active=active, grant=observer or visitor)
         self._admitted.add(admitted)
         declared = (scope.get("fields") or header_fields(scope)).get(b"content-length", b"")
         if declared.isdigit() and length_of(declared) > limit:
@@ -205,27 +205,27 @@ class Admission:
 
     async def refuse_bodies(self) -> None:
         """End all requests whose body has not come yet: nothing of them is to be carried out."""
-        await self._end(lambda admitted: admitted.waits_for_body, patience=0.0)
+        await self._end(lambda admitted: admitted.waits_for_body, timeout=0.0)
 
     async def end_requests(self) -> None:
         """End all requests but the one that asks for it. Returns when they are over, threads included."""
-        await self._end(lambda admitted: admitted.upgraded, patience=0.0)
-        await self._end(lambda _: True, patience=_LAST_ANSWERS)
+        await self._end(lambda admitted: admitted.upgraded, timeout=0.0)
+        await self._end(lambda _: True, timeout=_LAST_ANSWERS)
 
-    def withdraw(self, guest: object) -> None:
+    def withdraw(self, grant: object) -> None:
         """End what goes on with a key, or a cookie, that has ended."""
         reason = KeyMismatch("The key has expired, or was withdrawn.")
-        ending = self._end(lambda admitted: admitted.guest is guest, patience=0.0, reason=reason)
+        ending = self._end(lambda admitted: admitted.grant is grant, timeout=0.0, reason=reason)
         task = asyncio.get_running_loop().create_task(ending)
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
 
-    async def _end(self, which: Callable[[Admitted], bool], patience: float, reason: ShelldError | None = None) -> None:
+    async def _end(self, which: Callable[[Admitted], bool], timeout: float, reason: ShelldError | None = None) -> None:
         own = asyncio.current_task()
         ending = [admitted for admitted in self._admitted if which(admitted) and admitted.task is not own]
         tasks = {admitted.task for admitted in ending}
-        if tasks and patience:
-            _, tasks = await asyncio.wait(tasks, timeout=patience)
+        if tasks and timeout:
+            _, tasks = await asyncio.wait(tasks, timeout=timeout)
         for admitted in ending:
             admitted.ended = reason or ShuttingDown(self._closed or "The request was ended.")
         while tasks:

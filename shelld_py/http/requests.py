@@ -77,6 +77,13 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return (scope.get("fields") or header_fields(scope)).get(name)
 
 
+def is_known(scope: Scope, etag: str | None) -> bool:
+    """Return whether the client knows already what has this ETag (If-None-Match: RFC 9110, 13.1.2)."""
+    given = (header(scope, b"if-none-match") or b"").decode("latin-1").split(",")
+    known = [item.strip().removeprefix("W/").strip('"') for item in given]
+    return etag in known or "*" in known
+
+
 def parent_of_trace(scope: Scope) -> str | None:
     """Return the `traceparent` of a request in the form of version 00, where it has a valid one (W3C Trace Context).
 

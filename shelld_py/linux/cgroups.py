@@ -49,7 +49,7 @@ _LEAF: Final = "daemon"
 _BOOTED_BY_SYSTEMD: Final = Path("/run/systemd/system")
 _ATTRIBUTES: Final = ("user.delegate", "trusted.delegate")
 _MICROSECONDS: Final = 1e6
-_PATIENCE: Final = 1.0
+_TIMEOUT: Final = 1.0
 _PAUSE: Final = 0.002
 _PAGE: Final = 4096
 
@@ -360,7 +360,7 @@ def _lineage(pid: int) -> set[int]:
 
 def _clear(directory: Path) -> bool:
     """Kill what lives in a cgroup and below, wait for its end, and remove it. Returns whether it is gone."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while True:
         with contextlib.suppress(OSError):
             _write(directory / "cgroup.kill", "1")

@@ -20,7 +20,7 @@ from typing import Any, Final
 from shelld_py.helpers import helper_command
 
 _NAME: Final = "port"
-_PATIENCE: Final = 2.0
+_TIMEOUT: Final = 2.0
 """Seconds that a helper has to see that its daemon has ended: it is told at once."""
 _PAUSE: Final = 0.01
 
@@ -52,7 +52,7 @@ def taken(directory: str, address: tuple[Any, ...], *, wait: bool) -> socket.soc
     It must listen at `address` (host and port first; port 0 is any), else it is given up. With `wait`, an address in
     use is taken for that of a daemon that has only just crashed.
     """
-    deadline = time.monotonic() + (_PATIENCE if wait else 0)
+    deadline = time.monotonic() + (_TIMEOUT if wait else 0)
     while True:
         listener = _given(directory)
         if listener:
@@ -69,7 +69,7 @@ def _given(directory: str) -> socket.socket | None:
     place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(_PATIENCE)
+            asking.settimeout(_TIMEOUT)
             asking.connect(f"/proc/self/fd/{place}/{_NAME}")  # a path of any length would not fit into an address
             _, descriptors, _, _ = socket.recv_fds(asking, 1, 1)
             os.unlink(_NAME, dir_fd=place)

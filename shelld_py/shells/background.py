@@ -17,7 +17,7 @@ from shelld_py.linux.processes import ProcessStat
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.store import RunStore
 
-_KILL_PATIENCE: Final = 2.0
+_KILL_TIMEOUT: Final = 2.0
 """Seconds that killed processes have to be gone: one that waits for a disk takes no signal until that has answered."""
 
 _KILL_PAUSE: Final = 0.002
@@ -83,7 +83,7 @@ class Background:
         left = [stat for item in self._items if item.run is run for stat in item.alive()]
         if not left or pid is None:
             return False, ()
-        deadline = time.monotonic() + _KILL_PATIENCE
+        deadline = time.monotonic() + _KILL_TIMEOUT
         while left and time.monotonic() < deadline:
             known.update((stat.pid, stat) for stat in left)
             for stat in left:

@@ -120,12 +120,12 @@ class Until:
         even if `timeout` is 0. Raises `InvalidRequest` for a bad pattern, `PatternTooSlow`.
         """
         deadline = time.monotonic() + timeout
-        watchers = self._watchers()
-        self._unseen.update(watchers)
-        tasks = [asyncio.create_task(self._watched(watcher)) for watcher in watchers]
+        waits = self._waits()
+        self._unseen.update(waits)
+        tasks = [asyncio.create_task(self._wait_and_mark(wait)) for wait in waits]
         background = [asyncio.create_task(self._follow_changes()), asyncio.create_task(self._await_end())]
         try:
-            if watchers:
+            if waits:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._seen.wait(), _FIRST_LOOK)
             return await self._first([*tasks, background[1]], deadline)
@@ -137,8 +137,8 @@ class Until:
     async def _first(self, tasks: Sequence[asyncio.Task[Condition | None]], deadline: float) -> Condition | None:
         pending = set(tasks)
         while pending:
-            patience = max(0.0, deadline - time.monotonic())
-            done, pending = await asyncio.wait(pending, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, deadline - time.monotonic())
+            done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             found = [condition for task in done if (condition := task.result())]
             if found:
                 return min(found, key=self._conditions.index)
@@ -165,37 +165,37 @@ class Until:
         self._changed.set_result(None)
         self._changed = asyncio.get_running_loop().create_future()
 
-    # --- one watcher for each kind --------------------------------------------------------------------
+    # --- one wait for each kind --------------------------------------------------------------------
 
-    def _watchers(self) -> list[Callable[[], Awaitable[Condition | None]]]:
+    def _waits(self) -> list[Callable[[], Awaitable[Condition | None]]]:
         kinds = {condition.kind for condition in self._conditions}
-        watchers: list[Callable[[], Awaitable[Condition | None]]] = []
+        waits: list[Callable[[], Awaitable[Condition | None]]] = []
         if Kind.OUTPUT in kinds:
-            watchers.append(self._watch_output)
+            waits.append(self._wait_for_output)
         if Kind.PORT in kinds:
-            watchers.append(self._watch_ports)
+            waits.append(self._wait_for_ports)
         if Kind.QUIET in kinds:
-            watchers.append(self._watch_silence)
+            waits.append(self._wait_for_silence)
         if Kind.INPUT in kinds:
-            watchers.append(self._watch_input)
-        return watchers
+            waits.append(self._wait_for_input)
+        return waits
 
-    async def _watched(self, watcher: Callable[[], Awaitable[Condition | None]]) -> Condition | None:
+    async def _wait_and_mark(self, wait: Callable[[], Awaitable[Condition | None]]) -> Condition | None:
         try:
-            return await watcher()
+            return await wait()
         finally:
-            self._mark_seen(watcher)
+            self._mark_seen(wait)
 
-    def _mark_seen(self, watcher: Callable[[], Awaitable[Condition | None]]) -> None:
-        """Note that `watcher` has had its first look."""
-        self._unseen.discard(watcher)
+    def _mark_seen(self, wait: Callable[[], Awaitable[Condition | None]]) -> None:
+        """Note that `wait` has had its first look."""
+        self._unseen.discard(wait)
         if not self._unseen:
             self._seen.set()
 
     def _of(self, kind: Kind) -> list[Condition]:
         return [condition for condition in self._conditions if condition.kind is kind]
 
-    async def _watch_output(self) -> Condition | None:
+    async def _wait_for_output(self) -> Condition | None:
         wanted = self._of(Kind.OUTPUT)
         matcher = await LineMatcher.start([condition.pattern for condition in wanted])
         try:
@@ -205,14 +205,14 @@ class Until:
                     index = await _match(matcher, reader, ended=over)
                     if index is not None:
                         return wanted[index]
-                self._mark_seen(self._watch_output)
+                self._mark_seen(self._wait_for_output)
                 if over:
                     return None
                 await asyncio.wait({change})
         finally:
             await matcher.aclose()
 
-    async def _watch_ports(self) -> Condition | None:
+    async def _wait_for_ports(self) -> Condition | None:
         wanted = {condition.port: condition for condition in reversed(self._of(Kind.PORT))}
         pause = _PORT_PAUSE
         while True:
@@ -221,30 +221,30 @@ class Until:
             listened = await asyncio.to_thread(listening_ports, pid, wanted.keys()) if pid else []
             if listened:
                 return min((wanted[found.port] for found in listened), key=self._conditions.index)
-            self._mark_seen(self._watch_ports)
+            self._mark_seen(self._wait_for_ports)
             if over:
                 return None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), pause)
             pause = min(pause * _PORT_PAUSE_GROWTH, _LONGEST_PORT_PAUSE)
 
-    async def _watch_silence(self) -> Condition | None:
+    async def _wait_for_silence(self) -> Condition | None:
         wanted = min(self._of(Kind.QUIET), key=lambda condition: condition.seconds)
         while isinstance(self._run, LiveRun) and not self._over.is_set():
             left = self._run.active_at + wanted.seconds - time.monotonic()
             if left <= 0:
                 return wanted
-            self._mark_seen(self._watch_silence)
+            self._mark_seen(self._wait_for_silence)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), left)
         return None
 
-    async def _watch_input(self) -> Condition | None:
+    async def _wait_for_input(self) -> Condition | None:
         while True:
             change = self._changed
             if self._run.awaiting_input:
                 return self._of(Kind.INPUT)[0]
-            self._mark_seen(self._watch_input)
+            self._mark_seen(self._wait_for_input)
             if self._over.is_set():
                 return None
             await asyncio.wait({change})

@@ -43,11 +43,11 @@ from shelld_py.units import format_duration
 PROMOTED_AFTER: Final = 0.01
 """Seconds after which a light run is promoted, and gets its snapshot: thrice what a command takes that only looks."""
 
-_BASH_PATIENCE: Final = 2.0
+_BASH_TIMEOUT: Final = 2.0
 """Seconds that what is left of a killed command has to end, before bash goes; people wait for the answer."""
 
 _MOST_ROUNDS: Final = 10
-"""So often at most has a bash that is starved of processor time that patience anew."""
+"""So often at most a bash that is starved of processor time gets these seconds anew."""
 
 _FIRST_KILL_PAUSE: Final = 0.2
 """Seconds that bash has after the first SIGKILL to go on to what comes next in a list: it starts that at once."""
@@ -56,7 +56,7 @@ _SHORTEST_KILL_PAUSE: Final = 0.002
 """A loop starts its next round within a millisecond; shorter pauses would keep bash stopped all the time."""
 
 _LATE_SIGNAL_PAUSE: Final = 0.01
-_SIGNAL_PATIENCE: Final = 30.0
+_SIGNAL_TIMEOUT: Final = 30.0
 """Seconds that a signal waits for its command: twice of what bash has to come back before it is killed."""
 
 _NOTICE_SIZE: Final = 256
@@ -324,7 +324,7 @@ class Execution:
         run = self.run
         run.promote()
         run.signals_sent.add(number)
-        deadline = time.monotonic() + _SIGNAL_PATIENCE
+        deadline = time.monotonic() + _SIGNAL_TIMEOUT
         while run.running and time.monotonic() < deadline:
             if await self._bash.signal(number):
                 return True
@@ -349,7 +349,7 @@ class Execution:
         if run.running:
             logger.warning("run %s: bash does not come back, killing it", run.run_id)
             self._bash.kill()
-            await run.wait(_BASH_PATIENCE)
+            await run.wait(_BASH_TIMEOUT)
 
     def end_soon(self, cause: Cause, error: str) -> None:
         """Do as `end` does, in the background."""
@@ -369,11 +369,11 @@ class Execution:
         pid = self._bash.pid
         for _ in range(_MOST_ROUNDS):
             starved, had_run = processes.starved_time(pid), processes.run_time(pid)
-            await _within(_BASH_PATIENCE, self._kill_started())
+            await _within(_BASH_TIMEOUT, self._kill_started())
             bash = processes.process_stat(pid)
             waits_still = bash is not None and bash.state == "R" and processes.run_time(pid) == had_run < math.inf
             starved = processes.starved_time(pid) - starved
-            if not self.run.running or not (waits_still or starved > _BASH_PATIENCE / 2):
+            if not self.run.running or not (waits_still or starved > _BASH_TIMEOUT / 2):
                 return
 
     async def _kill_started(self) -> None:

@@ -121,7 +121,7 @@ class Shells:
                 f"limits.max_sessions is {self._most}, and so many are open. Close one with DELETE /sessions/ID."
             )
         entry = await self._started(_Kind.SESSION, request)
-        self._watch(entry)
+        self._start_timer(entry)
         entry.told = True
         for tell in self.on_opened:
             tell(entry.shell.session_id, "A client has opened it.")
@@ -218,7 +218,7 @@ class Shells:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _watch(self, entry: _Entry) -> None:
+    def _start_timer(self, entry: _Entry) -> None:
         remaining = self._remaining(entry)
         if remaining is not None:
             wait = max(remaining, _SHORTEST_WAIT)
@@ -239,7 +239,7 @@ class Shells:
         if remaining is not None and remaining <= 0:
             self.close_soon(session_id, "The session has expired.")
             return
-        self._watch(entry)
+        self._start_timer(entry)
 
     def _remaining(self, entry: _Entry) -> float | None:
         """Return the seconds that a session has left; None for no end."""

@@ -123,9 +123,9 @@ class Run(ABC):
 
     @abstractmethod
     async def changed(self, deadline: float | None = None) -> bool:
-        """Return when there is news: output, the end, waiting for input or no longer; or at `deadline`, False.
+        """Return when something has changed: output, the end, waiting for input or no longer; or at `deadline`, False.
 
-        A deadline is a time of the event loop; None waits for ever, as there is never any news of a run that is kept.
+        A deadline is a time of the event loop; None waits for ever, as nothing changes any more of a run that is kept.
         """
 
     @property
@@ -134,7 +134,7 @@ class Run(ABC):
         return self.status is RunStatus.RUNNING
 
     async def until(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Return whether `predicate` has come true within `timeout` seconds. It is asked now, and after all news."""
+        """Return whether `predicate` has come true within `timeout` seconds. It is asked now, and after each change."""
         if predicate():
             return True
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -466,7 +466,7 @@ class LiveRun(Run):
             self._last_result = self._record = None
 
     async def changed(self, deadline: float | None = None) -> bool:
-        """Return when there is news, or at `deadline`; whether there was."""
+        """Return when something has changed, or at `deadline`; whether there was."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         wake = partial(_resolve, waiter, True)

@@ -32,8 +32,8 @@ _QUIET: Final = 0.1
 _WINDOW: Final = 128 * 1024
 """Bytes of the end of a log that are shown: a full screen with a colour for each cell takes some 40 KiB."""
 _LAST_WINDOW: Final = 16 * 1024
-"""What is still read where that has taken `_PATIENCE` seconds: some bytes cost a thousand times more than others."""
-_PATIENCE: Final = 2.0
+"""What is still read where that has taken `_TIME_LIMIT` seconds: some bytes cost a thousand times more than others."""
+_TIME_LIMIT: Final = 2.0
 _SEARCHED: Final = 4 * 1024 * 1024
 """Bytes before the window in which modes are looked for."""
 _PIECE: Final = 2048
@@ -55,13 +55,13 @@ class _Emulation:
 
     def catch_up(self) -> None:
         """Show all that the log holds. To be called in a thread."""
-        end, limit = self.log.size, time.monotonic() + _PATIENCE
+        end, limit = self.log.size, time.monotonic() + _TIME_LIMIT
         if end - self.shown > _WINDOW:
             self._skip_to(end - _WINDOW)
         while self.shown < end:
             if time.monotonic() > limit and end - self.shown > _LAST_WINDOW:
                 self._skip_to(end - _LAST_WINDOW)
-                limit += _PATIENCE
+                limit += _TIME_LIMIT
             self._resize()
             following = next((at for at, _, _ in self.sizes if at > self.shown), end)
             chunk = self.log.read(self.shown, min(_PIECE, following - self.shown))

@@ -48,7 +48,7 @@ from shelld_py.shells.run import Comparison, Ending, LiveRun, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.units import MEBIBYTE
 
-_REMOVAL_PATIENCE: Final = 1.0
+_REMOVAL_TIMEOUT: Final = 1.0
 """Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
 
 _REMOVAL_PAUSE: Final = 0.002
@@ -517,7 +517,7 @@ class Shell:
     async def _remove_cgroup(self) -> None:
         """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
         cgroup, self._cgroup = self._cgroup, None
-        deadline = asyncio.get_running_loop().time() + _REMOVAL_PATIENCE
+        deadline = asyncio.get_running_loop().time() + _REMOVAL_TIMEOUT
         while cgroup and not cgroup.remove():
             if asyncio.get_running_loop().time() > deadline:
                 self._context.logger.warning("shell %s: %s cannot be removed yet", self.session_id, cgroup.directory)
