@@ -57,7 +57,11 @@ _SCRAPERS: Final = 8
 """Connections for metrics at a time: a scraper or two, and somebody who looks."""
 _END_GRACE: Final = 0.5
 """Seconds that dying processes and a log that may not take a line any more get at the very end."""
-_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_ENDING_SIGNALS: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
+    *(signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT, signal.SIGXCPU, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)),
+)
+"""All that would end the process, can be caught, and tell of no fault of its own."""
 _IDLE_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Their default action would end the process and leave all behind."""
 _LEAST_DESCRIPTORS: Final = 256
@@ -266,6 +270,7 @@ class Daemon:
             self._logger.warning("%s", warning)
 
     def _take_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever has started the daemon may have blocked some
         for number in _ENDING_SIGNALS:
             # nohup(1) has it ignored.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
@@ -276,10 +281,10 @@ class Daemon:
     def _end_by_signal(self, number: int, _frame: FrameType | None) -> None:
         """Runs between any two steps of the main thread, also where the event loop hangs in a system call."""
         self._start_watchdog()
-        self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
+        self._loop.call_soon_threadsafe(self._stop, _name(number))
 
     def _pass_over_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._loop.call_soon_threadsafe(self._logger.info, "%s means nothing here", signal.Signals(number).name)
+        self._loop.call_soon_threadsafe(self._logger.info, "%s means nothing here", _name(number))
 
     def _stop(self, reason: str) -> None:
         self._application.admission.close(_ENDING)
@@ -409,3 +414,8 @@ def _working_directory(settings: Settings) -> str:
     except FileNotFoundError:
         hint = "start the daemon in one that exists"
         raise ConfigError(f"shell.working_directory: the directory of the daemon itself is gone: {hint}") from None
+
+
+def _name(number: int) -> str:
+    above = number - signal.SIGRTMIN
+    return f"SIGRTMIN+{above}" if above > 0 else signal.Signals(number).name

@@ -47,16 +47,21 @@ class Channels:
         self._user = user
         self._directory, self._lock = _directory() if user else ("", -1)
         self._made = 0
-        self.boot_pipe = self._pipe("boot")
-        """bash reads lines from it."""
-        self._boot_name = os.readlink(f"/proc/self/fd/{self.boot_pipe}")
-        self.bell_pipe = self._pipe("bell")
-        """bash listens at it."""
-        self.reports_pipe = self._pipe("reports")
-        """bash's reports come out of it."""
         self._text_begin = self._text_end = 0
         """The offsets behind the texts that were given back, and behind the last one."""
-        self._files = {name: self.new_file(name) for name in _FILES}
+        self._files: dict[str, int] = {}
+        self.boot_pipe = self.bell_pipe = self.reports_pipe = -1
+        """bash reads lines from the first, listens at the second, and its reports come out of the third."""
+        try:
+            self.boot_pipe = self._pipe("boot")
+            self._boot_name = os.readlink(f"/proc/self/fd/{self.boot_pipe}")
+            self.bell_pipe = self._pipe("bell")
+            self.reports_pipe = self._pipe("reports")
+            for name in _FILES:
+                self._files[name] = self.new_file(name)
+        except OSError:
+            self.close()
+            raise
 
     def paths(self, *, terminal: str, shell: str) -> Paths:
         """Return where bash finds all of it."""
@@ -191,7 +196,8 @@ class Channels:
     def close(self) -> None:
         """Release all descriptors."""
         for descriptor in (self.boot_pipe, self.bell_pipe, self.reports_pipe, *self._files.values()):
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         if self._directory:
             remove_tree(self._directory)
             os.close(self._lock)

@@ -153,7 +153,10 @@ class Bash(Root):
             seen.extend(data[: max(0, _STARTUP_OUTPUT - len(seen))])
 
         confinement = confinement.with_descriptors(FEWEST_DESCRIPTORS)
-        bash = cls(startup_sink, reaper, restore=restore, user=user)
+        try:
+            bash = cls(startup_sink, reaper, restore=restore, user=user)
+        except OSError as error:
+            raise ShellStartFailed(f"{argv[0]} cannot be started: {error}") from None
         try:
             # bash takes long options before short ones only, and those of `argv` may be short.
             words = [argv[0], "--noediting", *_reading(startup_file), *argv[1:], "-i"]

@@ -92,6 +92,16 @@ def test_quit(start_daemon) -> None:
     assert (daemon.log.parent / "work" / "hook").exists()
 
 
+@pytest.mark.parametrize("name", ["SIGALRM", "SIGRTMIN+3"])
+def test_other_signals(tmp_path: Path, name: str) -> None:
+    """What else would end the process is an orderly end as well, also where it was blocked at the start."""
+    blocked = ["env", "--block-signal", *SERVE]
+    with daemon_of(tmp_path, blocked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as (daemon, _):
+        daemon.process.send_signal(signal.SIGALRM if name == "SIGALRM" else signal.SIGRTMIN + 3)
+        assert daemon.process.wait(60) == 0
+        assert f"shutting down: {name}" in daemon.log.read_text()
+
+
 def test_user_signals_mean_nothing(start_daemon) -> None:
     """SIGUSR1 and SIGUSR2 end nothing, and are logged."""
     daemon = start_daemon()
