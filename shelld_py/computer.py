@@ -9,12 +9,12 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from shelld_py.audit import Audit
 from shelld_py.config import Settings
@@ -53,8 +53,7 @@ from shelld_py.version import __version__
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What a computer finds: the environment for shells and hooks, where it works, where its data lies."""
 
     environment: Mapping[str, str]

@@ -1,6 +1,6 @@
 """Settings: what there is, and what is allowed.
 
-The dataclasses below are the one list of all settings. Each field names its default in the form that
+The structures below are the one list of all settings. Each field names its default in the form that
 people write and a `kind` that turns such a form into the value used inside, or says what is allowed.
 How a file and the environment become them is in loading.py.
 """
@@ -10,10 +10,12 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import Struct, field
 
 from shelld_py.units import parse_duration, parse_size
 
@@ -215,13 +217,23 @@ def _environment(value: object) -> dict[str, str]:
     return dict(value)
 
 
+class _Default:
+    """The default of a setting, as one would write it in the file, and its kind, which makes the value of it."""
+
+    def __init__(self, kind: Kind, written: object) -> None:
+        self.kind = kind
+        self._written = written
+
+    def __call__(self) -> Any:
+        return self.kind(self._written)
+
+
 def _setting(kind: Kind, default: object) -> Any:
     """Declare a setting: its kind, and its default as one would write it in the file."""
-    return field(default_factory=lambda: kind(default), metadata={"kind": kind})
+    return field(default_factory=_Default(kind, default))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True, kw_only=True):
     """`[server]`: the socket, the key, the data."""
 
     host: str = _setting(_text, "127.0.0.1")
@@ -243,8 +255,7 @@ class ServerSettings:
     proxy_timeout: float = _setting(_positive_duration, "60s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShellSettings:
+class ShellSettings(Struct, frozen=True, kw_only=True):
     """`[shell]`: what is started, where, and in what terminal."""
 
     command: str = _setting(_command, "/bin/bash")
@@ -260,8 +271,7 @@ class ShellSettings:
     environment: dict[str, str] = _setting(_environment, {"PAGER": "cat", "GIT_PAGER": "cat"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputSettings:
+class OutputSettings(Struct, frozen=True, kw_only=True):
     """`[output]`: sizes of answers in characters, of logs in bytes."""
 
     max_size: int = _setting(_integer(0), 100_000)
@@ -272,8 +282,7 @@ class OutputSettings:
     timing: bool = _setting(_switch, True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimeoutSettings:
+class TimeoutSettings(Struct, frozen=True, kw_only=True):
     """`[timeout]`: seconds."""
 
     command: float = _setting(parse_duration, "5m")
@@ -288,8 +297,7 @@ class TimeoutSettings:
     kill: float = _setting(parse_duration, "5s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitSettings:
+class LimitSettings(Struct, frozen=True, kw_only=True):
     """`[limits]`: of each shell and all it started; 0 is no limit."""
 
     cpu_percent: float = _setting(_number, 0)
@@ -312,8 +320,7 @@ _TEXT_EXTENSIONS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSettings:
+class FileSettings(Struct, frozen=True, kw_only=True):
     """`[files]`: where file operations may go and what they may read."""
 
     base_directory: str = _setting(_text, "")
@@ -331,8 +338,7 @@ class FileSettings:
     max_events_per_file: int = _setting(_integer(0), 10)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HookSettings:
+class HookSettings(Struct, frozen=True, kw_only=True):
     """`[hooks]`: commands of the operator at the daemon's turning points; empty is none."""
 
     shell_command: str = _setting(_command, "/bin/sh")
@@ -342,8 +348,7 @@ class HookSettings:
     timeout: float = _setting(_positive_duration, "30s")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoggingSettings:
+class LoggingSettings(Struct, frozen=True, kw_only=True):
     """`[logging]`: what is logged, in which form, and where."""
 
     level: LogLevel = _setting(_one_of(LogLevel), "info")
@@ -354,8 +359,7 @@ class LoggingSettings:
     audit: str = _setting(_text, "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricsSettings:
+class MetricsSettings(Struct, frozen=True, kw_only=True):
     """`[metrics]`: whether there are metrics for Prometheus, and on which address."""
 
     enabled: bool = _setting(_metrics_switch, False)
@@ -363,15 +367,13 @@ class MetricsSettings:
     port: int = _setting(_integer(0, 65535), 9464)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsoleSettings:
+class ConsoleSettings(Struct, frozen=True, kw_only=True):
     """`[console]`: whether there is the page for people who watch."""
 
     enabled: bool = _setting(_switch, True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """All settings, by section."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
@@ -384,6 +386,16 @@ class Settings:
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
+
+
+SECTIONS: dict[str, type[Struct]] = {item.name: item.type for item in msgspec.structs.fields(Settings)}
+"""What there is to set, by section."""
+
+
+def kinds(section: type[Struct]) -> dict[str, Kind]:
+    """Return the settings of a section, and for each what makes a value of what is written (or raises `ValueError`)."""
+    defaults = {item.name: item.default_factory for item in msgspec.structs.fields(section)}
+    return {name: default.kind for name, default in defaults.items() if isinstance(default, _Default)}
 
 
 def did_you_mean(name: str, names: Mapping[str, object] | list[str]) -> str:

@@ -22,7 +22,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -30,6 +29,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import uvloop
+from msgspec.structs import replace
 
 from shelld_py.api import console
 from shelld_py.api.app import Application

@@ -4,17 +4,16 @@
 file of the daemon that reads the process's environment. What settings there are is in config.py.
 """
 
-import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomli
+from msgspec import Struct
 
-from shelld_py.config import KEY_PATTERN, Settings, ShellSettings, did_you_mean
+from shelld_py.config import KEY_PATTERN, SECTIONS, Settings, ShellSettings, did_you_mean, kinds
 from shelld_py.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SHELLD_"
@@ -22,17 +21,17 @@ ENVIRONMENT_PREFIX = "SHELLD_"
 _OTHER_VARIABLES = ("SHELLD_KEY", "SHELLD_CONFIG", "SHELLD_URL", "SHELLD_HOOK")
 """Those of `SHELLD_` that are no settings."""
 
-_SECTIONS: dict[str, type[Any]] = {item.name: item.type for item in dataclasses.fields(Settings)}  # type: ignore[misc]
 
-
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """What the daemon starts with: the settings, and the key if one is set in advance."""
 
     settings: Settings
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
     warnings: tuple[str, ...] = ()
     """What was passed over though it may have been meant, a line for each."""
+
+    def __repr__(self) -> str:
+        return f"Configuration({self.settings}, warnings={self.warnings})"  # what is printed tells no key
 
 
 def load(file: str | None, environ: Mapping[str, str], assignments: Sequence[str] = ()) -> Configuration:
@@ -100,13 +99,13 @@ def _checked_tables(
 ) -> Iterator[tuple[str, dict[str, _Source]]]:
     """Yield each section with its known keys; what is not known becomes a problem."""
     for name in document:
-        if name not in _SECTIONS:
+        if name not in SECTIONS:
             problems.append(
-                f"{file}: [{name}]: no such section{did_you_mean(name, _SECTIONS)}; there are: {', '.join(_SECTIONS)}"
+                f"{file}: [{name}]: no such section{did_you_mean(name, SECTIONS)}; there are: {', '.join(SECTIONS)}"
             )
-    for section, kind in _SECTIONS.items():
+    for section, kind in SECTIONS.items():
         table = document.get(section, {})
-        keys = [item.name for item in dataclasses.fields(kind)]
+        keys = list(kinds(kind))
         if not isinstance(table, dict):
             problems.append(f"{file}: {section}: must be a section, written [{section}], not {table!r}")
             table = {}
@@ -131,11 +130,7 @@ def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _meaningless(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each variable that looks like one of ours and is none."""
-    settings = {
-        _variable(section, item.name): item.name
-        for section, kind in _SECTIONS.items()
-        for item in dataclasses.fields(kind)
-    }
+    settings = {_variable(section, key): key for section, kind in SECTIONS.items() for key in kinds(kind)}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT_PREFIX) and "__" not in name and name not in _OTHER_VARIABLES:
             wanted = name.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -154,10 +149,10 @@ def _apply_override(
     """Put `value`, which is called `name` in messages, over what the tables have at `path`: section, key, part."""
     section, key, *rest = path
     section, key = section.lower(), key.lower()
-    if section not in _SECTIONS:
-        problems.append(f"{name}: no such section{did_you_mean(section, _SECTIONS)}; there are: {', '.join(_SECTIONS)}")
+    if section not in SECTIONS:
+        problems.append(f"{name}: no such section{did_you_mean(section, SECTIONS)}; there are: {', '.join(SECTIONS)}")
         return
-    keys = [item.name for item in dataclasses.fields(_SECTIONS[section])]
+    keys = list(kinds(SECTIONS[section]))
     if key not in keys:
         problems.append(f"{name}: no such key{did_you_mean(key, keys)}; [{section}] has: {', '.join(keys)}")
     elif (section, key) == ("shell", "environment") and rest:
@@ -183,16 +178,15 @@ def _override_value(value: str) -> object:
 
 
 def _build(section: str, table: Mapping[str, _Source], problems: list[str]) -> Any:
-    kind = _SECTIONS[section]
     values = {}
-    for item in dataclasses.fields(kind):
-        if item.name in table:
-            value, where = table[item.name]
+    for key, kind in kinds(SECTIONS[section]).items():
+        if key in table:
+            value, where = table[key]
             try:
-                values[item.name] = item.metadata["kind"](value)
+                values[key] = kind(value)
             except ValueError as error:
                 problems.append(f"{where}: {error}")
-    return kind(**values)
+    return SECTIONS[section](**values)
 
 
 def _preset_key(key_file: _Source | None, environ: Mapping[str, str], problems: list[str]) -> str | None:

@@ -5,11 +5,11 @@ Knows models of msgspec, and nothing of HTTP or tools. Everything that comes in 
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 _Model = TypeVar("_Model", bound=msgspec.Struct)
 
@@ -37,8 +37,7 @@ class FaultKind(Enum):
     WRONG = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """The first thing that is wrong: the `name` of a member, and what it must be, as the rest of a sentence."""
 
     kind: FaultKind

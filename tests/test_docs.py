@@ -1,7 +1,6 @@
 """The documentation is true: it names all that there is, and its examples do what they show."""
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from shelld_py.api.llms import text
 from shelld_py.api.output import OUTPUT
 from shelld_py.bash import protocol
 from shelld_py.computer import Computer, Surroundings
-from shelld_py.config import ServerSettings, Settings
+from shelld_py.config import SECTIONS, ServerSettings, Settings, kinds
 from shelld_py.errors import ShelldError
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
@@ -37,8 +36,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-SECTIONS: dict[str, Any] = {item.name: item.type for item in dataclasses.fields(Settings)}
-SETTINGS = [(section, item.name) for section, kind in SECTIONS.items() for item in dataclasses.fields(kind)]
+SETTINGS = [(section, key) for section, kind in SECTIONS.items() for key in kinds(kind)]
 
 _MARK = "----- answer -----"
 _VOLATILE = [

@@ -10,10 +10,11 @@ import resource
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -37,8 +38,7 @@ _SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300, 1800)
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 
-@dataclass(frozen=True)
-class _Now:
+class _Now(Struct, frozen=True):
     """What the event loop knows at the moment of a scrape."""
 
     states: Tally[ShellState]

@@ -5,7 +5,6 @@ Knows nothing of what can be asked of a run or a shell later: runs.py and shells
 """
 
 import contextlib
-import dataclasses
 import time
 from functools import partial
 from http import HTTPStatus
@@ -294,7 +293,7 @@ ENDPOINTS: Final = (
         **{
             **_RUN,
             "query": ExecQuery,
-            "body": dataclasses.replace(
+            "body": msgspec.structs.replace(
                 _RUN["body"], model=ExecRequest, read=exec_request, required=False, unlimited_with="command"
             ),
         },

@@ -6,16 +6,16 @@ Text in, text out; the driver's own commands are in driver.py.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest
 
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A command with what is to be done around it."""
 
     text: str
@@ -23,8 +23,7 @@ class Script:
     cleanup: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Directories:
+class Directories(Struct, frozen=True):
     """Where a shell is, as bash has it: `$PWD` and `$OLDPWD`."""
 
     directory: str

@@ -6,15 +6,16 @@ It is entered between fork and execve, in bash's own process or in a keeper, and
 import contextlib
 import os
 import resource
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shelld_py.errors import ShellStartFailed
 from shelld_py.linux import oom
 from shelld_py.linux.cgroups import ShellCgroup
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """What bash, and with it all that it starts, is bound to from its first moment."""
 
     open_files: tuple[int, int]

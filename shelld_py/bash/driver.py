@@ -43,10 +43,12 @@ import re
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shelld_py.bash.protocol import Report, ReportKind
 
@@ -71,8 +73,7 @@ _FUNCTION: Final = re.compile(r"\(\s*\)|\bfunction\s")
 _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """Where bash finds the daemon's private pipes and memory files: paths that open them anew."""
 
     boot: str
@@ -86,8 +87,7 @@ class Paths:
     shell: str
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """What one command leaves for the next, and the driver has taken away in between."""
 
     status: int = 0
@@ -163,7 +163,7 @@ class Driver:
         self._paths = paths
         self._restore = restore
         self._variable = f"__shelld_{secrets.token_hex(8)}"
-        fields = {name: getattr(paths, name) for name in Paths.__dataclass_fields__}
+        fields = {name: getattr(paths, name) for name in Paths.__struct_fields__}
         self._words = {**fields, "tag": tag, "builtins": _BUILTINS}
         self._words["room"] = self._line("room")
         self._words["exiting"] = self._line("exiting")

@@ -26,8 +26,9 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.bash.confinement import Confinement
 from shelld_py.errors import ShellStartFailed
@@ -51,8 +52,7 @@ _WITH_SCRIPT: Final = 4
 """Descriptors that a keeper gets where there is a script, beside those of the standard streams."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A command, as its keeper starts it."""
 
     argv: Sequence[str]

@@ -12,9 +12,11 @@ import re
 import secrets
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shelld_py.bash.channels import Channels, read_all, write_all
 from shelld_py.bash.command import Directories, Script, encoded, script_of
@@ -55,8 +57,7 @@ FEWEST_DESCRIPTORS: Final = 256
 """bash's numbers go up to 251 in the loop (driver.bash)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How a command ended. `status` is bash's `$?`; None where bash could not say."""
 
     status: int | None
@@ -71,8 +72,7 @@ class Outcome:
     """The signal that the command died of, where the kernel has told it; bash tells a status alone."""
 
 
-@dataclass(slots=True)
-class Evaluation:
+class Evaluation(Struct):
     """A command on its way through bash, and where what it writes goes."""
 
     script: Script

@@ -15,8 +15,9 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Self
+
+from msgspec.structs import replace
 
 from shelld_py.bash.channels import write_all
 from shelld_py.bash.command import Script, encoded

@@ -6,10 +6,12 @@ It knows nothing of the driver's scripts, of descriptors, or of runs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 _FIELDS: Final = {b"R": 4, b"P": 4, b"B": 0, b"X": 4, b"U": 0, b"Y": 1}
 _LONGEST_TOKEN: Final = 1 << 20
@@ -39,8 +41,7 @@ class ReportKind(StrEnum):
     """The shell is exiting; it may come back with a LOOP report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """One report of bash. `status` is `$?`, `flags` is `$-`, `last_job` is `$!`."""
 
     kind: ReportKind

@@ -8,8 +8,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
@@ -22,8 +23,7 @@ _END_TIMEOUT: Final = 5.0
 """What is killed and not gone by then sleeps in the kernel (state D), and may for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(Struct, frozen=True):
     """How the root process ended: `exit_code`, or the `signal` that killed it; `name` is its last program."""
 
     exit_code: int | None

@@ -7,8 +7,9 @@ understood; what it does not understand it hands on as it is.
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.bash.command import VARIABLE, encoded
 from shelld_py.errors import InvalidRequest
@@ -48,8 +49,7 @@ _LAST_OPTIONS: Final = (b"set -o xtrace", b"set -o verbose", b"set -o errexit")
 _OUR_NAMES: Final = (b"__shelld_", b"SHELLD_")
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(Struct, frozen=True):
     """What the daemon knows of a shell, beside what bash has written; the sections are those of driver.bash."""
 
     sections: list[bytes]

@@ -8,11 +8,11 @@ files.
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct, field
 
 from shelld_py.client.failures import UnknownAnswer
 from shelld_py.client.uploads import Upload
@@ -27,8 +27,7 @@ JSON_CONTENT: Final = {"Content-Type": JSON_TYPE}
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the daemon has answered; header names are in lower case."""
 
     status: int
@@ -36,8 +35,7 @@ class Answer:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[T]):
+class Call(Struct, Generic[T], frozen=True, kw_only=True):
     """One request, and what its answer means.
 
     `wait` is how many seconds the daemon may take on purpose, None where nobody can say: no time-out cuts that.

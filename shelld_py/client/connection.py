@@ -9,11 +9,11 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
 import httpx
+from msgspec import Struct
 
 from shelld_py.client.call import JSON_TYPE, Answer, Call, T
 from shelld_py.client.failures import TransportError, refusal
@@ -32,8 +32,7 @@ SOCKET_OPTIONS: Final = (
 """Long waits have no time-out, so it is the kernel that notices a peer which is gone without a word (tcp(7))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
+class Retries(Struct, frozen=True):
     """How often and when to send again what may be sent again; seconds.
 
     The pauses double from `first` to `longest`; a daemon that asks for more (Retry-After) gets more.

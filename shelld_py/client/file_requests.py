@@ -3,7 +3,6 @@
 Each builder's docstring is that of the method that the clients make of it.
 """
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -238,7 +237,7 @@ def upload(base: str, source: str | Path, path: str) -> Call[ChangeResult | Arch
     """
     local = Path(source)
     put = write_archive(base, path, b"", format="tar") if local.is_dir() else write_raw(base, path, b"")
-    return cast("Call[ChangeResult | ArchiveResult]", dataclasses.replace(put, content=LocalPath(local), wait=None))
+    return cast("Call[ChangeResult | ArchiveResult]", msgspec.structs.replace(put, content=LocalPath(local), wait=None))
 
 
 def _content(answer: Answer) -> bytes:

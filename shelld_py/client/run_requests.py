@@ -5,13 +5,13 @@ is the path of all runs. Knows the contract's words, nothing of the daemon's cod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, Literal, TypedDict, Unpack
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec.structs import replace
 
 from shelld_py import models
 from shelld_py.client.call import (

@@ -12,9 +12,10 @@ holds within a component; a double star takes the whole run of components up to 
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
+
+from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest
 
@@ -28,8 +29,7 @@ _MOST_AT_ONCE: Final = 500
 """Rules that are made one expression: it is compiled in the time of all of them once more."""
 
 
-@dataclass(frozen=True)
-class Globs:
+class Globs(Struct, frozen=True):
     """Several globs of a request, of which one must match."""
 
     _patterns: tuple[re.Pattern[str], ...]
@@ -50,8 +50,7 @@ class Globs:
         return bool(self._patterns)
 
 
-@dataclass(frozen=True)
-class IgnoreRules:
+class IgnoreRules(Struct, frozen=True):
     """The rules of all .gitignore files from the top down to a directory, the strongest last."""
 
     _files: tuple["_IgnoreFile", ...] = ()
@@ -77,8 +76,7 @@ class IgnoreRules:
         return False
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     pattern: re.Pattern[str]
     negated: bool
     directories_only: bool
@@ -89,8 +87,7 @@ class _Rule:
         return self.pattern.fullmatch(name if self.of_names else path) is not None
 
 
-@dataclass(frozen=True)
-class _IgnoreFile:
+class _IgnoreFile(Struct, frozen=True, dict=True):
     """The rules of one .gitignore, of what is below `prefix`."""
 
     prefix: str

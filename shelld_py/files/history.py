@@ -17,7 +17,8 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shelld_py.errors import ConfigError
 from shelld_py.files.models import Operation
@@ -31,30 +32,26 @@ _MOST_DIFFS = 4 << 20
 """Characters of diffs that are kept in all, of the newest changes: those of some thousand edits."""
 
 
-@dataclass(frozen=True)
-class Backup:
+class Backup(Struct, frozen=True):
     """What a regular file was before a change: a copy of its content and its attributes."""
 
     name: str
     attributes: Attributes
 
 
-@dataclass(frozen=True)
-class LinkBackup:
+class LinkBackup(Struct, frozen=True):
     """What a symbolic link said before it was deleted."""
 
     target: str
 
 
-@dataclass(frozen=True)
-class NoBackup:
+class NoBackup(Struct, frozen=True):
     """That no copy could be kept, and why: the change cannot be undone, nor what was done before it."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A change that can be undone. `before` and `after` are None where there was or is no file.
 
     `made` are the directories that were made for the file, parents first; `at` is the time on the clock, `changed_at`

@@ -7,11 +7,11 @@ and its line in the docs. Knows nothing of HTTP, tools or events.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, get_args
 
 import msgspec
+from msgspec import Struct
 
 from shelld_py import errors
 from shelld_py.files.changes import Changes
@@ -65,8 +65,7 @@ class Effect(Enum):
     """As `CHANGES`, but a second time with the same request does nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rooms:
+class Rooms(Struct, frozen=True):
     """What does the operations."""
 
     reading: ReadOperations
@@ -75,8 +74,7 @@ class Rooms:
     scope: SearchScope
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileOperation:
+class FileOperation(Struct, frozen=True, kw_only=True):
     """An operation: `work` gives what does it, called with the request, behind its `Location` where one is locked.
 
     `summary` is for who reads the API, `title` and `description` for a model that may call it. `refusals` are the

@@ -4,8 +4,9 @@ Pure rules: what they judge is handed to them, and they never open a file.
 """
 
 import codecs
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from shelld_py.config import FileSettings, SecurityMode
 from shelld_py.errors import ExtensionRefused, FileTooLarge, NotText, TooManyTokens
@@ -15,8 +16,7 @@ BYTES_PER_TOKEN = 4
 """What a token of English or of program text takes on average, by the rule of thumb of tokenizer makers."""
 
 
-@dataclass(frozen=True)
-class ReadPolicy:
+class ReadPolicy(Struct, frozen=True):
     """The limits on what may be read. A limit of 0 is none."""
 
     mode: SecurityMode

@@ -17,8 +17,9 @@ import os
 import posixpath
 import stat
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest, NotAFile, RangeNotSatisfiable
 from shelld_py.files.blocking import Threads
@@ -228,8 +229,7 @@ def _span(wanted: ByteRange, size: int, path: str) -> tuple[int, int]:
     return first, end - first
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The first entries by name, and how many there are in all."""
 
     entries: tuple[Entry, ...]

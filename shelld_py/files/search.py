@@ -19,7 +19,8 @@ import stat
 import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, ShelldError
 from shelld_py.files.globs import Globs, IgnoreRules
@@ -51,8 +52,7 @@ _SYNTAX = re.compile(r"[][\\.+*?()|{}^$#&~-]")
 """What has to be escaped in a pattern to mean itself (regex::escape)."""
 
 
-@dataclass(frozen=True)
-class SearchScope:
+class SearchScope(Struct, frozen=True):
     """Where searches may go and what they may read: all that a process needs to know, and can be sent."""
 
     base: str
@@ -120,8 +120,7 @@ def find(scope: SearchScope, request: FindRequest) -> FindResult:
         return FindResult(path=tree.path, files=files, truncated=len(found) > len(files), total=len(found))
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(Struct, frozen=True):
     """A name in a tree."""
 
     path: str

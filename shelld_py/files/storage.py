@@ -25,8 +25,9 @@ import secrets
 import signal
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from shelld_py.errors import FileChanged, NotAFile, PermissionDenied, ShelldError
 from shelld_py.linux.syscalls import rename_without_replacing
@@ -56,8 +57,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """What a file has beside its content and its name."""
 
     mode: int
@@ -97,8 +97,7 @@ class Attributes:
         os.fchmod(descriptor, mode)
 
 
-@dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """What a file is after a change: its content's `etag` and size, and its mode."""
 
     etag: str
@@ -106,8 +105,7 @@ class Fingerprint:
     mode: int
 
 
-@dataclass(frozen=True)
-class FileIdentity:
+class FileIdentity(Struct, frozen=True):
     """What tells whether a name still stands for the same file with the same content."""
 
     device: int

@@ -13,8 +13,9 @@ import codecs
 import difflib
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest, LineOutOfRange, NotText
 from shelld_py.files.policy import ReadPolicy, TextCheck
@@ -29,8 +30,7 @@ _MOST_LINES = 300
 _MOST_CHARACTERS = 20_000
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """The text of a file: its body, and whether a byte-order mark stands before it."""
 
     body: str
@@ -95,8 +95,7 @@ def inserted(body: str, content: str, line: int, path: str) -> str:
     return before + content + after
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """A replacement that fits a text: `old` occurs in it `count` times."""
 
     old: str
@@ -156,8 +155,7 @@ def line_spans(body: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-@dataclass(frozen=True)
-class LinesRead:
+class LinesRead(Struct, frozen=True):
     """Lines of a file, and what the whole file is."""
 
     content: str

@@ -12,7 +12,6 @@ What is below the line runs in that process: it has no event loop, and knows no 
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -157,7 +156,7 @@ class Looks:
             "private": self._private,
             "most": self._most_files,
             "everything": everything,
-            "user": self._user and dataclasses.asdict(self._user),
+            "user": self._user and msgspec.structs.asdict(self._user),
         }
 
 

@@ -13,12 +13,14 @@ Knows nothing of the forms of archives.
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 import stat
 from collections.abc import Callable
 from typing import NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shelld_py.errors import BadArchive, FileAlreadyExists, FileTooLarge, NotADirectory
 from shelld_py.files.models import ArchiveResult
@@ -35,8 +37,7 @@ _MOST_LINK = 4096
 """Bytes of what a symbolic link says (PATH_MAX)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What may come out of an archive: bytes, and entries. 0 is no limit."""
 
     size: int
@@ -156,7 +157,7 @@ class Destination:
                     os.utime(new.descriptor, (modified, modified))
             attributes = None
             if mode is not None:
-                attributes = dataclasses.replace(Attributes.of(new.descriptor), mode=mode & 0o777)
+                attributes = replace(Attributes.of(new.descriptor), mode=mode & 0o777)
             path = self._full(name)
             new.publish(self._name, attributes, self._replaced, path, sync=False)
             self._written(path)

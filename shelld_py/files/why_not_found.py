@@ -10,7 +10,8 @@ likeness, in which case does not count.
 import difflib
 import unicodedata
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shelld_py.errors import ReplacementCountMismatch, TextNotFound
 from shelld_py.files.text_file import Replacement, occurrence_lines
@@ -35,8 +36,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\'": "'"}
 _NAMES = {"\t": "a tab", " ": "a space", "\r": "a carriage return (the line ends in CRLF)", "": "the end of the line"}
 
 
-@dataclass(frozen=True)
-class NearestText:
+class NearestText(Struct, frozen=True):
     """Lines of a file, numbered from 1, both ends included."""
 
     first_line: int

@@ -8,12 +8,12 @@ own (output in pieces, raw files) is left alone. The declarations stand in the r
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
@@ -52,8 +52,7 @@ class Tag(StrEnum):
     DAEMON = "daemon"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """A header of a request or an answer; `type` is what msgspec makes a schema from."""
 
     name: str
@@ -62,8 +61,7 @@ class Header:
     always: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Body:
+class Body(Struct, frozen=True, kw_only=True):
     """What a request carries: a JSON object of the type `model`, raw bytes of a `raw` meaning, or either.
 
     `read` reads it, given the query, where it is more than that. For an `unlimited` one `server.max_body` does not
@@ -80,8 +78,7 @@ class Body:
     unlimited_with: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Success:
+class Success(Struct, frozen=True, kw_only=True):
     """What a success carries: for each media type, the type that msgspec makes a schema from.
 
     For events that are not those of an output, it is a mapping from their names to the types of their data.
@@ -92,8 +89,7 @@ class Success:
     headers: tuple[Header, ...] = ()
 
 
-@dataclass
-class Services:
+class Services(Struct, dict=True):
     """What handlers work on. `recycle` makes all new for the next client, `shut_down` ends the daemon.
 
     `check_open` raises `ShuttingDown` where no request is let in any more.
@@ -117,8 +113,7 @@ class Services:
         return Toolbox(self.computer)
 
 
-@dataclass(slots=True)
-class Call(Generic[_Query, _Body]):
+class Call(Struct, Generic[_Query, _Body]):
     """A request to an endpoint, as its handler sees it."""
 
     services: Services
@@ -143,8 +138,7 @@ class Call(Generic[_Query, _Body]):
         return await self.computer.store.get(self.request.path_params["run_id"])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True, eq=False):
     """An endpoint. `errors` are those of its own: what any request can meet is added by who describes it."""
 
     method: str

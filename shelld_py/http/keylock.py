@@ -11,9 +11,9 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from starlette.types import Scope
 
 from shelld_py.audit import key_fingerprint
@@ -25,8 +25,7 @@ _MOST_OBSERVERS: Final = 100
 _KEY_PROTOCOL: Final = "key."
 
 
-@dataclass(frozen=True, eq=False)
-class Observer:
+class Observer(Struct, frozen=True, eq=False):
     """Who has a key that only looks. Of the key its hash is kept; times are Unix times."""
 
     observer_id: str

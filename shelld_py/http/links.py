@@ -9,10 +9,10 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from msgspec import Struct
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
@@ -35,8 +35,7 @@ _PAGE: Final = """\
 """Not a redirect: a browser that comes from another site would not send a strict cookie along with that."""
 
 
-@dataclass(eq=False)
-class Visitor:
+class Visitor(Struct, eq=False):
     """Who may reach one port: with the link until that is used, with the cookie from then on. Unix times."""
 
     port: int

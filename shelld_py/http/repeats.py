@@ -10,11 +10,11 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 from weakref import WeakValueDictionary
 
+from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,13 +28,12 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _LONGEST_KEY: Final = 255
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     fingerprint: str
     created_at: float
     run_id: str | None = None
     answer: "asyncio.Future[list[Message]] | None" = None
-    size: int = field(default=0)
+    size: int = 0
 
 
 class Repeats:

@@ -9,17 +9,17 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 PROC_SELF: Final = Path("/proc/self")
 
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCgroup:
+class OwnCgroup(Struct, frozen=True):
     """A cgroup of this process: its directory, and the top of what is mounted of its hierarchy."""
 
     directory: Path
@@ -35,8 +35,7 @@ class OwnCgroup:
                     break
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     root: str
     point: str
     kind: str

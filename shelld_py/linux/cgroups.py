@@ -34,9 +34,10 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.cgroup_paths import OwnCgroup
@@ -58,8 +59,7 @@ class CgroupsUnavailable(Exception):
     """Why there are no cgroups for shells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(Struct, frozen=True):
     """How often something has happened in a cgroup since it was made."""
 
     killed: int = 0

@@ -16,9 +16,10 @@ import os
 import resource
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux.syscalls import copied_descriptor
 
@@ -67,8 +68,7 @@ class Pidfd:
         self.descriptor = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
+class ProcessStat(Struct, frozen=True):
     """The fields of /proc/PID/stat that are used here; times in seconds, memory in bytes."""
 
     pid: int
@@ -180,8 +180,7 @@ def descendants(pid: int) -> Iterator[ProcessStat]:
             queue.extend(below)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeUsage:
+class TreeUsage(Struct, frozen=True):
     """What a process and all below it use: CPU seconds since their start, resident bytes, their number."""
 
     cpu_seconds: float

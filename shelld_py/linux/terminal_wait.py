@@ -12,8 +12,9 @@ import os
 import platform
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux import processes
 
@@ -35,8 +36,7 @@ _MOST_POLLED: Final = 256
 _POLLIN: Final = 0x0001 | 0x0040
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     name: str
     arguments: tuple[int, ...]
 

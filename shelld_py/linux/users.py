@@ -24,9 +24,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux import syscalls
 
@@ -38,8 +39,7 @@ _LONGEST_NAME: Final = 256
 """Characters, as of LOGIN_NAME_MAX. Where names are looked up (nss-systemd), one of megabytes aborts the process."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """Somebody whom a command can run as, with the groups that a login would give."""
 
     uid: int

@@ -7,10 +7,10 @@ A line feed also returns the carriage: the terminals of shells pass LF on as it 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec import Struct
 from pyte import charsets, modes
 from pyte.screens import Char, Cursor, Margins, Savepoint, StaticDefaultDict
 from pyte.screens import Screen as PyteScreen
@@ -29,8 +29,7 @@ Row = StaticDefaultDict[int, Char]
 BLANK: Final = Char(" ")
 
 
-@dataclass
-class _Buffer:
+class _Buffer(Struct):
     """One of the two screens, while the other is shown."""
 
     rows: list[Row]

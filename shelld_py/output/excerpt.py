@@ -7,10 +7,10 @@ who waits.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
 import msgspec
+from msgspec import Struct
 
 from shelld_py.config import OutputSettings
 from shelld_py.models import OutputFormat, RunResult, Stream
@@ -37,8 +37,7 @@ _FIRST_WINDOW: Final = 64 * 1024
 WhereToRead = Callable[[str, Stream], str]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChoice:
+class OutputChoice(Struct, frozen=True):
     """How an output is wanted: its form, and `maximum` characters of it (0: all), or the first and last so many."""
 
     form: OutputFormat
@@ -60,8 +59,7 @@ class OutputChoice:
         return cls(form, limit, share, limit - share)
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """What is shown of an output, and how many characters there are in all."""
 
     text: str

@@ -22,9 +22,10 @@ import re
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec import Struct
 
 _SEGMENTS: Final = 4
 _RETRY_AFTER: Final = 1024 * 1024
@@ -36,8 +37,7 @@ Extents = tuple[tuple[int, int], ...]
 """The (offset, length) of each stretch of a log that its file holds, in order."""
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(Struct):
     """Bytes of the log that lie together in one file: `length` of them, at `at` in the file `name`."""
 
     start: int
@@ -50,8 +50,7 @@ class _Piece:
         return self.start + self.length
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """What a read gave: `data`, which begins at `start`; `dropped` bytes before it were not kept."""
 
     start: int

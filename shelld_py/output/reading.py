@@ -8,9 +8,10 @@ the texts of successive reads, joined, are the text of one read of it all, with 
 given out, and is redrawn afterwards. What was given cannot be taken back; the whole shows the line as it looked last.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.models import OutputFormat
 from shelld_py.output.log import OutputLog
@@ -34,8 +35,7 @@ class Unfinished(Enum):
     """Give all of it: nothing more will come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What a read gave: `data` (text, or the bytes in raw form), and where the next one goes on."""
 
     cursor: int

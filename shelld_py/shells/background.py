@@ -9,8 +9,9 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.processes import ProcessStat
@@ -23,8 +24,7 @@ _KILL_TIMEOUT: Final = 2.0
 _KILL_PAUSE: Final = 0.002
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     """An ended run with processes that it left behind."""
 
     run: LiveRun

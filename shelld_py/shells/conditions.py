@@ -15,9 +15,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest
 from shelld_py.linux.ports import listening_ports
@@ -52,8 +53,7 @@ class Kind(StrEnum):
     EXIT = "exit"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """One condition: `text` as it was given, and what it means for its kind."""
 
     text: str
@@ -87,8 +87,7 @@ class Condition:
         raise InvalidRequest(f"until: there is no condition {text!r}. There are: {_FORMS}.")
 
 
-@dataclass(slots=True)
-class Reader:
+class Reader(Struct):
     """A stream to look for lines in, and how far that has come."""
 
     stream: Stream

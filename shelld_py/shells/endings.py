@@ -9,9 +9,10 @@ when the signal was sent from here or typed as a key, or when bash printed its n
 import re
 import signal
 from collections.abc import Set
-from dataclasses import replace
 from functools import cache
 from typing import Final
+
+from msgspec.structs import replace
 
 from shelld_py.bash.process import Outcome
 from shelld_py.bash.root import Death

@@ -15,10 +15,11 @@ import math
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from shelld_py.bash.keeper import Keepers
 from shelld_py.bash.process import Bash, Outcome
@@ -68,8 +69,7 @@ _MOST_UNREAD: Final = 16 * 1024 * 1024
 """Bytes of input that may wait in memory, but for what comes when none waits: as large as a request is by default."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShellContext:
+class ShellContext(Struct, frozen=True, kw_only=True, dict=True):
     """What a shell and its runs need from outside; durations in seconds."""
 
     settings: ShellSettings

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest
@@ -34,8 +35,7 @@ _LONGEST: Final = 64
 _LINE_BREAK: Final = re.compile(r"\r\n?|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyModes:
+class KeyModes(Struct, frozen=True):
     """What a program has asked of its terminal: how it is sent cursor keys, and what is pasted."""
 
     application_cursor: bool = False

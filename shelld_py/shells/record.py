@@ -6,11 +6,11 @@ and up to five more. In the journal it is an array, a quarter of that. Knows not
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
 import msgspec
+from msgspec import Struct
 
 from shelld_py.models import Cause, FileChanges, RunResult, RunStatus, ShellState, Stream, Streams, Usage, timestamp_of
 from shelld_py.output.log import Extents
@@ -216,8 +216,7 @@ class Key(msgspec.Struct, frozen=True, array_like=True):
     in_directory: bool
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """What memory holds of a run that has ended: ten thousand of them take some 4 MB."""
 
     run_id: str

@@ -8,9 +8,10 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
+
+from msgspec import Struct
 
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
 from shelld_py.models import Cause, ShellState, Streams
@@ -34,8 +35,7 @@ class _Kind(Enum):
     ONE_SHOT = auto()
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """A shell, when it was opened, and when it was last asked for anything (monotonic seconds)."""
 
     shell: Shell

@@ -12,11 +12,12 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shelld_py.models import (
     Cause,
@@ -49,8 +50,7 @@ _MOST_SIZES: Final = 1000
 """Sizes of a terminal that are remembered of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a run ended."""
 
     status: RunStatus

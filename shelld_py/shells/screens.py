@@ -9,9 +9,10 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from shelld_py.models import Screen as ShownScreen
 from shelld_py.models import ScreenCursor, Stream
@@ -42,8 +43,7 @@ _BEGIN: Final = re.compile(rb"[\x1b\n]")
 _MODES: Final = re.compile(rb"\x1b\[\?[0-9;]{1,40}[hl]|\x1b[=>c]|\x1b\[!p|\x1b\[[0-9;]{0,12}r")
 
 
-@dataclass(eq=False)
-class _Emulation:
+class _Emulation(Struct, eq=False):
     """A screen, and how much of its log it shows."""
 
     log: OutputLog

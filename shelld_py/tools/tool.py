@@ -6,17 +6,16 @@ A call has two results: a structured one for programs, and a text for the model.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from shelld_py.computer import Computer
 from shelld_py.request_data import Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class Hints(Struct, frozen=True, kw_only=True):
     """What a client may assume of a tool, in the sense of MCP's annotations."""
 
     read_only: bool = False
@@ -29,8 +28,7 @@ class Hints:
     """It may reach beyond the computer: a command can use the network."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """What can be said of a command while a call waits for it; seconds, and bytes of standard output."""
 
     run_id: str
@@ -39,8 +37,7 @@ class Progress:
     last_line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallContext:
+class CallContext(Struct, frozen=True, kw_only=True):
     """How the caller of a tool wants it to behave while a command runs; durations in seconds.
 
     `longest_wait` is how long a call waits for a command at most, whatever its arguments say: then it answers with
@@ -59,8 +56,7 @@ class CallContext:
     protocol: str = ""
 
 
-@dataclass(slots=True)
-class MainShellView:
+class MainShellView(Struct):
     """What the caller of `bash` has seen of the run that it was last told is still running."""
 
     run_id: str | None = None
@@ -69,8 +65,7 @@ class MainShellView:
     """Held while the shell is started or restarted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """What a handler has to work with."""
 
     computer: Computer
@@ -78,8 +73,7 @@ class ToolCall:
     context: CallContext = field(default_factory=CallContext)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, kw_only=True):
     """What a call gives. `run_id` names the run that it was about, `running` says that it has not ended.
 
     `is_error` is about the tool, not about the exit code: the command was killed or lost before it was done.
@@ -92,8 +86,7 @@ class ToolResult:
     is_error: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(Struct, frozen=True, kw_only=True):
     """A tool. `arguments` and `result` are the models of what goes in and what comes out."""
 
     name: str

@@ -1,9 +1,9 @@
 """The scripts and texts that bash is given."""
 
 import time
-from dataclasses import fields
 
 import pytest
+from msgspec.structs import fields
 
 from shelld_py.bash.driver import Carried, Driver, Paths, defines_exit_trap, sets_exit_trap
 from shelld_py.bash.protocol import Report, ReportKind

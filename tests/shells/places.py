@@ -31,7 +31,7 @@ def with_context(directory: Path, test: Callable[[ShellContext], Awaitable[None]
             reaper.own(pid)
         context = ShellContext(
             settings=ShellSettings(
-                **{name: value for name, value in settings.items() if name in vars(ShellSettings())}
+                **{name: settings[name] for name in ShellSettings.__struct_fields__ if name in settings}
             ),
             environment={"PATH": os.environ["PATH"], "HOME": str(work), "FROM_HOST": "yes"},
             directory=str(work),

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
