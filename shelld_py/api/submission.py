@@ -293,7 +293,7 @@ ENDPOINTS: Final = (
         **{
             **_RUN,
             "query": ExecQuery,
-            "body": msgspec.structs.replace(
+            "body": replace(
                 _RUN["body"], model=ExecRequest, read=exec_request, required=False, unlimited_with="command"
             ),
         },
