@@ -59,6 +59,11 @@ class Daemon:
             raise RuntimeError(f"{method} {path}: {answer.status} {content[:200]!r}")
         return content
 
+    def connect_anew(self) -> None:
+        """Have a fresh connection: a daemon ends one that has been idle for long, as while many others start."""
+        self._connection.close()
+        self.ask("GET", "/ready")
+
     def timed(self, command: str) -> float:
         """Run a command; return the seconds that took."""
         begun = time.perf_counter()
@@ -111,6 +116,7 @@ def told(name: str, values: Sequence[float], unit: str, factor: float = 1.0) -> 
 def measure(daemons: Sequence[Daemon], arguments: argparse.Namespace, everywhere: Callable[..., list[object]]) -> None:
     """Run the commands, leave the daemons alone, and print what there is to tell."""
     mebibyte = 1 / (1 << 20)
+    everywhere(Daemon.connect_anew)
     told("start-up", [daemon.start_up for daemon in daemons], "s")
     for command in ("true", "ls /etc >/dev/null"):
         rounds = [everywhere(lambda daemon, text=command: daemon.timed(text)) for _ in range(arguments.commands)]
