@@ -11,18 +11,16 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.routing import Match, Route, Router
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.api import (
@@ -40,15 +38,16 @@ from shelld_py.api import (
     tools,
 )
 from shelld_py.computer import Computer
-from shelld_py.errors import BodyTooLarge, InvalidRequest, MethodNotAllowed, NotFound, ShelldError
+from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, ShelldError
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import problem_response
-from shelld_py.http.endpoint import Endpoint, Services, unknown_path
+from shelld_py.http.endpoint import Endpoint, Services
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.requests import Form, header_fields, parent_of_trace, requested_form
+from shelld_py.http.routes import RouteTable
 from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
@@ -78,11 +77,6 @@ PROBES: Final = ("/health", "/ready")
 PUBLIC_PATHS: Final = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.public)
 PUBLIC_FILES: Final = "/console/"
 """What the paths of the files begin with that need no key."""
-
-
-Serve = Callable[[HttpRequest], Awaitable[Response]]
-"""An endpoint with the services that it works on."""
-_ONE_PARAMETER: Final = re.compile(r"/(?P<noun>[a-z]+)/\{(?P<parameter>\w+)\}(?P<rest>(?:/[a-z]+)?)")
 
 
 def _logged(path: str) -> str:
@@ -115,60 +109,6 @@ def _is_unlimited(scope: Scope) -> bool:
     if not parameter:
         return parameter is not None
     return any(part.partition(b"=")[0] == parameter for part in scope["query_string"].split(b"&"))
-
-
-class RouteTable:
-    """Finds the endpoint of a request: by its path, which has no parameter or one behind a noun.
-
-    So are all paths of ours. For any other, and to tell what is wrong, there is Starlette's router.
-    """
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
-        self._router = Router(routes, redirect_slashes=False, default=_no_route)
-        self._exact: dict[tuple[str, str], Serve] = {}
-        self._below: dict[tuple[str, str, str], tuple[Serve, str]] = {}
-        for route in routes:
-            for method in route.methods or () if isinstance(route.endpoint, partial) else ():
-                if not route.param_convertors:
-                    self._exact[method, route.path] = route.endpoint
-                elif found := _ONE_PARAMETER.fullmatch(route.path):
-                    self._below[method, found["noun"], found["rest"]] = route.endpoint, found["parameter"]
-
-    def exists(self, scope: Scope) -> bool:
-        """Whether there is an endpoint with the method and path of a request."""
-        known = (scope["method"], scope["path"]) in self._exact
-        return known or any(route.matches(scope)[0] is Match.FULL for route in self._routes)
-
-    def find(self, scope: Scope) -> "Serve | None":
-        """Return what serves a request, if it is one of our endpoints; its parameters are in the scope then."""
-        method, path = scope["method"], scope["path"]
-        scope["path_params"] = {}
-        if serve := self._exact.get((method, path)):
-            scope["endpoint"] = serve
-            return serve
-        noun, _, rest = path[1:].partition("/")
-        value, slash, rest = rest.partition("/")
-        if value and (found := self._below.get((method, noun, slash + rest))):
-            scope["path_params"] = {found[1]: value}
-            scope["endpoint"] = found[0]
-            return found[0]
-        return None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request. Raises `NotFound`, `MethodNotAllowed`, and what the endpoint raises."""
-        if serve := self.find(scope):
-            response = await serve(HttpRequest(scope, receive))
-            await response(scope, receive, send)
-            return
-        try:
-            await self._router(scope, receive, send)
-        except HTTPException:
-            routes = [route for route in self._routes if route.matches(scope)[0] is not Match.NONE]
-            allowed = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
-            raise MethodNotAllowed(
-                f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed
-            ) from None
 
 
 class Application:
@@ -414,10 +354,6 @@ def _optional_endpoints(computer: Computer) -> tuple[Endpoint, ...]:
     from shelld_py.api import agent_sandbox
 
     return agent_sandbox.ENDPOINTS
-
-
-async def _no_route(scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise unknown_path(scope["path"], (route.path for route in scope["app"].routes))
 
 
 @lru_cache(maxsize=1)

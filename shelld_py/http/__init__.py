@@ -12,6 +12,7 @@ __all__ = [
     "proxied",
     "repeats",
     "requests",
+    "routes",
     "run_requests",
     "sse",
 ]

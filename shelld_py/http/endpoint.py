@@ -5,9 +5,7 @@ From the same declaration a request is parsed and answered, the route is made, a
 own (output in pieces, raw files) is left alone. The declarations stand in the rooms of their handlers.
 """
 
-import difflib
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from http import HTTPStatus
@@ -18,7 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from shelld_py.computer import Computer
-from shelld_py.errors import NotFound, ShelldError
+from shelld_py.errors import ShelldError
 from shelld_py.http.answers import json_response
 from shelld_py.http.keylock import Observers
 from shelld_py.http.repeats import Repeats
@@ -186,29 +184,6 @@ class Endpoint(Struct, frozen=True, kw_only=True, eq=False):
         if self.text and call.form is Form.TEXT:
             return PlainTextResponse(str(self.text(answer)))
         return json_response(answer, next(iter(self.answers)))
-
-
-_BEHIND_SETTINGS: Final = {
-    "/mcp": "server.mcp",
-    "/socket.io": "server.socketio",
-    "/execute": "server.agent_sandbox",
-    "/upload": "server.agent_sandbox",
-}
-_OWN_NAME: Final = re.compile(r"^(/(?:runs|sessions|tools))/[^/]+")
-_LONGEST_COMPARED: Final = 200
-
-
-def unknown_path(path: str, known: Iterable[str]) -> NotFound:
-    """Return the error for a path that is not among those that are `known`; it names the nearest."""
-    plain = path.rstrip("/").lower()
-    if setting := _BEHIND_SETTINGS.get(plain):
-        return NotFound(f"There is no path {path}: {setting} = true serves it.")
-    names = {_OWN_NAME.sub(r"\1/{}", template): template for template in known}
-    wanted = _OWN_NAME.sub(r"\1/{}", plain)
-    near = difflib.get_close_matches(wanted, names, 1, 0.6) if len(plain) <= _LONGEST_COMPARED else []
-    if not near:
-        return NotFound(f"There is no path {path}. GET / says what there is.")
-    return NotFound(f"There is no path {path}. Do you mean {names[near[0]]}?", nearest=names[near[0]])
 
 
 def ok(meaning: str, model: Any, *, text: Any = None, headers: tuple[Header, ...] = ()) -> dict[int, Success]:

@@ -7,6 +7,7 @@ subdirectory of it that we make. Knows nothing of runs.
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -73,6 +74,27 @@ def own_directory(path: Path, logger: logging.Logger) -> None:
     if stat.S_IMODE(path.stat().st_mode) & _OPEN_TO_OTHERS:
         with calling("chmod", path):
             path.chmod(_PRIVATE)
+
+
+def lock(path: Path, logger: logging.Logger) -> int:
+    """Lock the directory of `path`, a file; return the descriptor that holds the lock. Raises `ConfigError`."""
+    if not is_file(path):
+        put_aside(path, logger)
+    with calling("open", path):
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with calling("flock", path):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"server.data_directory: {path.parent} is in use by another daemon: "
+                    "give each daemon a directory of its own"
+                ) from None
+    except BaseException:
+        os.close(held)
+        raise
+    return held
 
 
 def put_aside(path: Path, logger: logging.Logger) -> None:

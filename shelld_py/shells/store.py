@@ -14,7 +14,6 @@ next to nothing, and a restarted daemon knows as much as the one before (recover
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -35,7 +34,7 @@ from shelld_py.models import RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.output.timing import Timing
 from shelld_py.request_data import Command
-from shelld_py.shells.data_directory import calling, claim, is_file, put_aside
+from shelld_py.shells.data_directory import calling, claim, is_file, lock
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
 from shelld_py.shells.record import Kept, Record
@@ -77,7 +76,7 @@ class RunStore:
         with calling("mkdir", directory):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            self._take_lock()
+            self._lock = lock(self._lock_path, self._logger)
             self._directories.open(self._logger)
             recovery = Recovery(self._journal, self._directories, self._settings.log_max, self._logger)
             for entry in sorted(recovery.entries(), key=attrgetter("number")):
@@ -89,22 +88,6 @@ class RunStore:
             self.close()
             raise
         self._directories.remove_all(self._expired())
-
-    def _take_lock(self) -> None:
-        """Lock the directory. Raises `ConfigError`."""
-        path = self._lock_path
-        if not is_file(path):
-            put_aside(path, self._logger)
-        with calling("open", path):
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with calling("flock", path):
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(
-                    f"server.data_directory: {path.parent} is in use by another daemon: "
-                    "give each daemon a directory of its own"
-                ) from None
 
     def _on_disk(self, work: Callable[[], _T]) -> _T:
         """Do what wants the directories: once more, when they had been removed and are made anew. Raises `OSError`."""
@@ -126,8 +109,7 @@ class RunStore:
             if claim(directory, self._logger) != directory:
                 return False
             if not is_file(self._lock_path):
-                held = self._lock
-                self._take_lock()
+                held, self._lock = self._lock, lock(self._lock_path, self._logger)
                 os.close(held)
             self._directories.make(self._logger)
             self._journal.make()
