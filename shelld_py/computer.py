@@ -315,7 +315,7 @@ class Computer:
             self.shells.ending = False
 
     async def end(self) -> None:
-        """End every shell and run the last hook."""
+        """End every shell and run the last hook. Who waits for a run is still to be answered; then `close` it."""
         await self._end_shells("The daemon was shut down.")
         await self._hooks.run(HookName.SHUTDOWN)
         self._context.keepers.close()
@@ -325,6 +325,9 @@ class Computer:
         await self._looks.aclose()
         await self.files.aclose()
         self.screens.clear()
+
+    def close(self) -> None:
+        """Give free what it has taken, when nobody asks it for anything any more."""
         self.store.close()
         self.kernel_limits.release()
         self._kill_counter.close()

@@ -242,6 +242,7 @@ class Daemon:
                 await self._application.aclose()
         server.stop()
         await serving
+        self._computer.close()
         self._logger.info("stopped")
 
     def _announce_start(self, address: str) -> None:

@@ -44,6 +44,7 @@ def with_toolbox(directory: Path, test: Body) -> None:
                 await test(computer, Toolbox(computer))
         finally:
             await computer.end()
+            computer.close()
         assert set(processes.children(os.getpid())) <= before
 
     asyncio.run(body())
