@@ -19,7 +19,7 @@ from shelld_py.shells.run import Ending
 from shelld_py.shells.store import RunStore
 from tests.daemons import running_daemon
 
-LOGGER = logging.getLogger("tests.unit.damaged_data")
+LOGGER = logging.getLogger("tests.shells.damaged_data")
 SETTINGS = OutputSettings(log_max=4000, retain_runs=6)
 
 

@@ -15,7 +15,7 @@ from shelld_py.shells.data_directory import MARK, claim
 from shelld_py.shells.store import RunStore
 from tests.daemons import RunningDaemon
 
-LOGGER = logging.getLogger("tests.unit.data_directory")
+LOGGER = logging.getLogger("tests.shells.data_directory")
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="changing owners needs root")
 STRANGER = 54321
 

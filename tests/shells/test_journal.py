@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shelld_py.shells.journal import FrameLocation, Journal
 
-LOGGER = logging.getLogger("tests.unit.journal")
+LOGGER = logging.getLogger("tests.shells.journal")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from tests.daemons import wait_for
 
 READY, BUSY = ShellState.READY, ShellState.BUSY
 DONE = Ending(RunStatus.COMPLETED, Cause.EXIT, 0)
-LOGGER = logging.getLogger("tests.unit.store")
+LOGGER = logging.getLogger("tests.shells.store")
 LS = Command(text="ls")
 
 

@@ -23,7 +23,7 @@ from shelld_py.shells.limits import confine, counted_breach, limits_for_cgroups,
 from tests import cgroups
 from tests.daemons import wait_for
 
-LOGGER = logging.getLogger("tests.unit.cgroups")
+LOGGER = logging.getLogger("tests.linux.cgroups")
 SYSTEMD = "31 23 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot"
 HYBRID = """\
 30 24 0:25 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
