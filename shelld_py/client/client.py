@@ -15,16 +15,16 @@ from shelld_py.client.requests import StartupOptions
 from shelld_py.client.run_requests import LONG_POLL, FormatName, StreamName
 from shelld_py.client.sending import awaiting, blocking, iterate_now
 from shelld_py.client.verbs import (
-    AwaitingPart,
-    BlockingPart,
+    Awaiting,
+    Blocking,
     DaemonVerbs,
-    FilesVerbs,
-    ObserversVerbs,
+    Files,
+    Observers,
     RunsVerbs,
     Sender,
     SessionsVerbs,
     SessionVerbs,
-    ToolsVerbs,
+    Tools,
 )
 from shelld_py.models import OutputPart, Stream
 
@@ -42,7 +42,7 @@ async def _pieces(read: Callable[[int], Awaitable[OutputPart]], cursor: int) -> 
         cursor, eof = part.next_cursor, part.eof
 
 
-class Session(SessionVerbs, BlockingPart):
+class Session(SessionVerbs[Blocking]):
     """A shell of its own. As a context manager it is closed at the end."""
 
     def __init__(self, sender: Sender, session_id: str) -> None:
@@ -56,7 +56,7 @@ class Session(SessionVerbs, BlockingPart):
         self.close()
 
 
-class AsyncSession(SessionVerbs, AwaitingPart):
+class AsyncSession(SessionVerbs[Awaiting]):
     """A shell of its own. As a context manager it is closed at the end."""
 
     def __init__(self, sender: Sender, session_id: str) -> None:
@@ -70,7 +70,7 @@ class AsyncSession(SessionVerbs, AwaitingPart):
         await self.close()
 
 
-class Sessions(SessionsVerbs, BlockingPart):
+class Sessions(SessionsVerbs[Blocking]):
     """The shells beside the main one."""
 
     def open(self, **options: Unpack[StartupOptions]) -> Session:
@@ -82,7 +82,7 @@ class Sessions(SessionsVerbs, BlockingPart):
         return Session(self._sender, session_id)
 
 
-class AsyncSessions(SessionsVerbs, AwaitingPart):
+class AsyncSessions(SessionsVerbs[Awaiting]):
     """The shells beside the main one."""
 
     async def open(self, **options: Unpack[StartupOptions]) -> AsyncSession:
@@ -94,7 +94,7 @@ class AsyncSessions(SessionsVerbs, AwaitingPart):
         return AsyncSession(self._sender, session_id)
 
 
-class Runs(RunsVerbs, BlockingPart):
+class Runs(RunsVerbs[Blocking]):
     """All runs that the daemon keeps."""
 
     def pieces(
@@ -114,7 +114,7 @@ class Runs(RunsVerbs, BlockingPart):
         return iterate_now(_pieces(read, cursor))
 
 
-class AsyncRuns(RunsVerbs, AwaitingPart):
+class AsyncRuns(RunsVerbs[Awaiting]):
     """All runs that the daemon keeps."""
 
     def pieces(
@@ -134,31 +134,7 @@ class AsyncRuns(RunsVerbs, AwaitingPart):
         return _pieces(read, cursor)
 
 
-class Observers(ObserversVerbs, BlockingPart):
-    """The keys that only look."""
-
-
-class AsyncObservers(ObserversVerbs, AwaitingPart):
-    """The keys that only look."""
-
-
-class Files(FilesVerbs, BlockingPart):
-    """Files below the daemon's allowed directories."""
-
-
-class AsyncFiles(FilesVerbs, AwaitingPart):
-    """Files below the daemon's allowed directories."""
-
-
-class Tools(ToolsVerbs, BlockingPart):
-    """The daemon's tools for a model."""
-
-
-class AsyncTools(ToolsVerbs, AwaitingPart):
-    """The daemon's tools for a model."""
-
-
-class Client(DaemonVerbs, BlockingPart):
+class Client(DaemonVerbs[Blocking]):
     """A daemon, and its main shell. As a context manager its connections are closed at the end."""
 
     def __init__(
@@ -182,9 +158,9 @@ class Client(DaemonVerbs, BlockingPart):
         self.url = connection.url
         self.sessions = Sessions(sender, "/sessions")
         self.runs = Runs(sender, "/runs")
-        self.files = Files(sender, "/files")
-        self.tools = Tools(sender, "/tools")
-        self.observers = Observers(sender, "/observers")
+        self.files = Files[Blocking](sender, "/files")
+        self.tools = Tools[Blocking](sender, "/tools")
+        self.observers = Observers[Blocking](sender, "/observers")
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +173,7 @@ class Client(DaemonVerbs, BlockingPart):
         self._http.close()
 
 
-class AsyncClient(DaemonVerbs, AwaitingPart):
+class AsyncClient(DaemonVerbs[Awaiting]):
     """A daemon, and its main shell. As a context manager its connections are closed at the end."""
 
     def __init__(
@@ -217,9 +193,9 @@ class AsyncClient(DaemonVerbs, AwaitingPart):
         self._connection = connection
         self.sessions = AsyncSessions(sender, "/sessions")
         self.runs = AsyncRuns(sender, "/runs")
-        self.files = AsyncFiles(sender, "/files")
-        self.tools = AsyncTools(sender, "/tools")
-        self.observers = AsyncObservers(sender, "/observers")
+        self.files = Files[Awaiting](sender, "/files")
+        self.tools = Tools[Awaiting](sender, "/tools")
+        self.observers = Observers[Awaiting](sender, "/observers")
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ each. client.py makes parts of these tables, and adds what sends and what makes 
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from shelld_py.client import events, file_requests, requests, run_requests
 from shelld_py.client.call import Call, Duration, T
@@ -14,6 +14,7 @@ from shelld_py.client.events import Following
 from shelld_py.client.run_requests import Reply
 
 P = ParamSpec("P")
+Way = TypeVar("Way")
 Blocking_co = TypeVar("Blocking_co", covariant=True)
 Awaiting_co = TypeVar("Awaiting_co", covariant=True)
 Count_co = TypeVar("Count_co", covariant=True)
@@ -30,20 +31,20 @@ class Sender(Protocol):
         """Give events until the last."""
 
 
-class Part:
+class Blocking:
+    """Says of a part that its verbs return when they are done."""
+
+
+class Awaiting:
+    """Says of a part that its verbs are to be awaited."""
+
+
+class Part(Generic[Way]):
     """A part of a client: the paths below `base`."""
 
     def __init__(self, sender: Sender, base: str) -> None:
         self._sender = sender
         self._base = base
-
-
-class BlockingPart(Part):
-    """A part whose verbs return when they are done."""
-
-
-class AwaitingPart(Part):
-    """A part whose verbs are to be awaited."""
 
 
 class Verb(Protocol[Blocking_co, Awaiting_co]):
@@ -52,9 +53,9 @@ class Verb(Protocol[Blocking_co, Awaiting_co]):
     @overload
     def __get__(self, part: None, kind: type, /) -> Self: ...
     @overload
-    def __get__(self, part: BlockingPart, kind: type, /) -> Blocking_co: ...
+    def __get__(self, part: Part[Blocking], kind: type, /) -> Blocking_co: ...
     @overload
-    def __get__(self, part: AwaitingPart, kind: type, /) -> Awaiting_co: ...
+    def __get__(self, part: Part[Awaiting], kind: type, /) -> Awaiting_co: ...
 
 
 class Typing(Protocol[Count_co, Reply_co]):
@@ -121,7 +122,7 @@ def verb(
     """Return the method that sends the call which `build` makes."""
 
     @wraps(build)
-    def method(self: Part, /, *arguments: P.args, **options: P.kwargs) -> Any:
+    def method(self: Part[Any], /, *arguments: P.args, **options: P.kwargs) -> Any:
         return self._sender.send(partial(build, self._base, *arguments, **options))
 
     return cast("Verb[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]", method)
@@ -133,13 +134,13 @@ def event_verb(
     """Return the method that yields the events which `build` says how to follow."""
 
     @wraps(build)
-    def method(self: Part, /, *arguments: P.args, **options: P.kwargs) -> Any:
+    def method(self: Part[Any], /, *arguments: P.args, **options: P.kwargs) -> Any:
         return self._sender.events(build(self._base, *arguments, **options))
 
     return cast("Verb[Callable[P, Generator[T, None, None]], Callable[P, AsyncGenerator[T, None]]]", method)
 
 
-class ShellVerbs:
+class ShellVerbs(Part[Way]):
     """The verbs of a shell."""
 
     run = verb(run_requests.run)
@@ -154,7 +155,7 @@ class ShellVerbs:
     resize = verb(requests.resize)
 
 
-class DaemonVerbs(ShellVerbs):
+class DaemonVerbs(ShellVerbs[Way]):
     """The verbs of a daemon and its main shell."""
 
     startup = verb(requests.startup)
@@ -168,13 +169,13 @@ class DaemonVerbs(ShellVerbs):
     link_port = verb(requests.link_port)
 
 
-class SessionVerbs(ShellVerbs):
+class SessionVerbs(ShellVerbs[Way]):
     """The verbs of a session."""
 
     close = verb(requests.close_shell)
 
 
-class SessionsVerbs:
+class SessionsVerbs(Part[Way]):
     """The verbs for all sessions."""
 
     _open = verb(requests.open_session)
@@ -183,15 +184,15 @@ class SessionsVerbs:
     close = verb(requests.close_session)
 
 
-class ObserversVerbs:
-    """The verbs for keys that only look."""
+class Observers(Part[Way]):
+    """The keys that only look."""
 
     add = verb(requests.add_observer)
     list = verb(requests.list_observers)
     remove = verb(requests.remove_observer)
 
 
-class RunsVerbs:
+class RunsVerbs(Part[Way]):
     """The verbs for runs."""
 
     list = verb(run_requests.list_runs)
@@ -206,8 +207,8 @@ class RunsVerbs:
     delete = verb(run_requests.delete_run)
 
 
-class FilesVerbs:
-    """The verbs for files."""
+class Files(Part[Way]):
+    """Files below the daemon's allowed directories."""
 
     view = verb(file_requests.view)
     read = verb(file_requests.read)
@@ -228,8 +229,8 @@ class FilesVerbs:
     upload = verb(file_requests.upload)
 
 
-class ToolsVerbs:
-    """The verbs for a model's tools."""
+class Tools(Part[Way]):
+    """The daemon's tools for a model."""
 
     list = verb(requests.list_tools)
     call = verb(requests.call_tool)
