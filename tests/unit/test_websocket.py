@@ -54,7 +54,7 @@ def test_a_peer_that_gives_no_sign_of_life_is_given_up() -> None:
         near, far = socket.socketpair()
         with far:
             streams = await asyncio.open_connection(sock=near)
-            websocket = WebSocket(*streams, client=False, max_message=1, patience=0.05)
+            websocket = WebSocket(*streams, client=False, max_message=1, timeout=0.05)
             with pytest.raises(Closed) as closed:
                 await websocket.receive()
             assert closed.value.code == 1006
