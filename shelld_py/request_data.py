@@ -81,9 +81,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The base of all request bodies: an unknown field is an error that names it."""
 
 
+_LONGEST_PATH: Final = 4096
+"""Characters: PATH_MAX of Linux. To take a longer one apart, and to say what is wrong with it, is work for nothing."""
 StartupFile = Annotated[
     str,
-    Meta(description="What bash reads at its start in place of `shell.startup_file`; empty: nothing."),
+    Meta(
+        max_length=_LONGEST_PATH,
+        description="What bash reads at its start in place of `shell.startup_file`; empty: nothing.",
+    ),
 ]
 
 
@@ -113,7 +118,9 @@ UserName = Annotated[
 class StartupRequest(Request, frozen=True, kw_only=True):
     """How to start a shell."""
 
-    working_directory: Annotated[str, Meta(description="Where bash starts; it must exist.")] | None = None
+    working_directory: (
+        Annotated[str, Meta(max_length=_LONGEST_PATH, description="Where bash starts; it must exist.")] | None
+    ) = None
     environment: Annotated[Variables, Meta(description="Variables on top of the configured ones.")] = {}
     rows: Size | None = None
     cols: Size | None = None
@@ -131,7 +138,10 @@ class RunRequest(Request, frozen=True, kw_only=True):
     run_id: RunId | None = None
     timeout: Annotated[Duration, Meta(description="How long to wait; it never ends the command.")] | None = None
     deadline: Annotated[Duration, Meta(description="How long it may take: then it is killed.")] | None = None
-    directory: Annotated[str, Meta(description="Run there, and come back to where the shell was.")] | None = None
+    directory: (
+        Annotated[str, Meta(max_length=_LONGEST_PATH, description="Run there, and come back to where the shell was.")]
+        | None
+    ) = None
     description: Annotated[str, Meta(description="Shown in results and listings.")] | None = None
     stdin: Annotated[str, Meta(description="What the command reads, and then end-of-file.")] | None = None
     environment: Annotated[Variables, Meta(description="Variables for this run alone.")] = {}
@@ -156,6 +166,7 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
         Annotated[
             str,
             Meta(
+                max_length=_LONGEST_PATH,
                 description="A file that is its standard input, as in any file operation.",
                 extra_json_schema={"minLength": 1, "pattern": r"^[^\x00]+$"},
             ),

@@ -4,8 +4,10 @@ A run is started, or joined where the same request has started it before, and an
 Knows nothing of what can be asked of a run or a shell later: runs.py and shells.py.
 """
 
+import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
@@ -28,7 +30,7 @@ from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import OnInput, RunResult, RunStatus, ShellState, Streams
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.request_data import Command, ExecRequest, RunRequest, StartupRequest
-from shelld_py.shells.record import fingerprint
+from shelld_py.shells.record import LONGEST_TOLD, fingerprint, is_large
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
@@ -70,7 +72,7 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
     timeout = min(timeout, timeouts.command_maximum)
     choice = OutputChoice.of(wanted.format, wanted.max_output, computer.settings.output)
     command = Command(
-        text=quoted(wanted.argv) if wanted.argv else wanted.command or "",
+        text=await _quoted(wanted.argv) if wanted.argv else wanted.command or "",
         directory=wanted.directory,
         description=wanted.description,
         stdin=wanted.stdin,
@@ -130,12 +132,14 @@ async def _run_as_events(
 
 async def _start_or_join(call: Call[Any, _Run], shell: Shell | None, command: Command) -> Run:
     """Start a run, or find the one that the same request has started before."""
+    place = _place(shell, call.body)
+    identity = await asyncio.to_thread(fingerprint, place, command) if is_large(command) else None
     if call.body.run_id or b"idempotency-key" in call.request.scope["fields"]:
         key = idempotency_key(call.request.scope)
-        identity = fingerprint(_place(shell, call.body), command)
+        identity = identity or fingerprint(place, command)
         async with call.services.repeats.starting(key) if key else contextlib.nullcontext():
             return await _named_run(call, shell, command, key, identity)
-    return await _started(call, shell, command, None)
+    return await _started(call, shell, command, None, identity)
 
 
 async def _named_run(
@@ -150,7 +154,7 @@ async def _named_run(
         raise RunNotFound(f"The run {run_id} was started with this Idempotency-Key, but is no longer kept.")
     if run is None:
         try:
-            run = await _started(call, shell, command, run_id)
+            run = await _started(call, shell, command, run_id, identity)
         except RunIdConflict:
             run = await store.get(run_id or "")
     if run.identity != identity:
@@ -167,6 +171,11 @@ def _place(shell: Shell | None, wanted: RunRequest) -> str:
     return _ONE_SHOT if startup_file is None else f"{_ONE_SHOT} {startup_file}"
 
 
+async def _quoted(argv: Sequence[str]) -> str:
+    large = sum(map(len, argv)) > LONGEST_TOLD
+    return await asyncio.to_thread(quoted, argv) if large else quoted(argv)
+
+
 def _deadline(value: object) -> float | None:
     """Return the seconds of a deadline, if there is one. Raises `InvalidRequest`."""
     if value is None:
@@ -177,7 +186,9 @@ def _deadline(value: object) -> float | None:
     return seconds
 
 
-async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command, run_id: str | None) -> LiveRun:
+async def _started(
+    call: Call[Any, _Run], shell: Shell | None, command: Command, run_id: str | None, identity: str | None
+) -> LiveRun:
     request = _place(shell, call.body), command
     if b"traceparent" in call.request.scope["fields"] and (trace := parent_of_trace(call.request.scope)):
         # Not a part of what makes two requests the same: each repeat is a span of its own.
@@ -190,7 +201,7 @@ async def _started(call: Call[Any, _Run], shell: Shell | None, command: Command,
                 run = shell.submit(command, run_id, comparison=comparison)
             else:
                 run = await _started_alone(call, command, run_id, comparison)
-    run.request = request
+    run.request, run.fingerprint = request, identity
     return run
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest
 
+_LONG: Final = 4096
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -48,13 +49,13 @@ def script_of(
     cleanup: list[str] = []
     if environment:
         names = " ".join(shlex.quote(name) for name in environment)
-        values = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        values = " ".join(f"{name}={_quote(value)}" for name, value in environment.items())
         # A name that is not set makes `declare` fail, which must not end a shell with `set -e`.
         keep = f"\\builtin declare -p {names} >|{saved} 2>|/dev/null || \\builtin :"
         setup += [keep, f"\\builtin export -- {values}"]
         cleanup += [f"\\builtin unset -v {names}", f"\\builtin . {saved}"]
     if directory or stdin:
-        command = f"\\builtin eval -- {shlex.quote(command)}"
+        command = f"\\builtin eval -- {_quote(command)}"
         if stdin:
             command += f" <{shlex.quote(stdin)}"
         if directory:
@@ -63,6 +64,11 @@ def script_of(
             if place.previous is not None:
                 cleanup.append(f"OLDPWD={shlex.quote(place.previous)}")
     return Script(command, setup, cleanup)
+
+
+def _quote(text: str) -> str:
+    """Return `text` as a word of bash. To find out whether it has to be quoted takes long for megabytes."""
+    return shlex.quote(text) if len(text) <= _LONG else quoted([text])
 
 
 def quoted(argv: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ A command is the raw body, with its options in the query string; or a JSON objec
 query string, and the body is its standard input. Knows nothing of how a run is started.
 """
 
+import codecs
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
@@ -29,6 +30,7 @@ from shelld_py.shells.keys import check_keys
 
 _Model = TypeVar("_Model", bound=Request)
 _Run = TypeVar("_Run", bound=RunRequest)
+_PIECE: Final = 64 * 1024
 
 
 class StdinQuery(Query, frozen=True, kw_only=True):
@@ -99,17 +101,24 @@ async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _
     if timeout := headers.get(b"x-command-timeout"):
         fields.setdefault("timeout", timeout.decode("latin-1"))
     content_type = headers.get(b"content-type", b"")
-    streamed = "command" in fields
-    body = b"" if streamed else await large_json.joined(request.stream())
-    if streamed:
-        wanted = _with_input(request, model, fields)
-    elif content_type and is_json(request):
-        wanted = await parsed(body, decode_json, model, fields)
-    elif fields or content_type or b"{" in body:
-        await parsed(body, _refuse_json, request)
-        wanted = _raw(model, "command", body, fields)
-    else:
-        wanted = model(command=body.decode("utf-8", "surrogateescape"))
+    if "command" in fields:
+        return _checked(_with_input(request, model, fields))
+    return await parsed(await large_json.joined(request.stream()), _parsed_run, request, model, fields, content_type)
+
+
+def _parsed_run(
+    body: bytes, request: HttpRequest, model: type[_Run], fields: dict[str, object], content_type: bytes
+) -> _Run:
+    if content_type and is_json(request):
+        return _checked(decode_json(body, model, fields))
+    if fields or content_type or b"{" in body:
+        _refuse_json(body, request)
+        return _checked(_raw(model, "command", body, fields))
+    return _checked(model(command=text_of(body)))
+
+
+def _checked(wanted: _Run) -> _Run:
+    """Return what asks for a command, if it does. Raises `InvalidRequest`."""
     if wanted.argv is not None:
         if wanted.command is not None:
             raise InvalidRequest("There are both command and argv: leave out one of them.")
@@ -168,10 +177,12 @@ async def stdin_request(request: HttpRequest, query: Any) -> StdinRequest:
 
     Raises `InvalidRequest`.
     """
-    body = await large_json.joined(request.stream())
-    fields = _given(query)
+    return await parsed(await large_json.joined(request.stream()), _parsed_input, request, _given(query))
+
+
+def _parsed_input(body: bytes, request: HttpRequest, fields: dict[str, object]) -> StdinRequest:
     if is_json(request):
-        wanted = await parsed(body or b"{}", decode_json, StdinRequest, fields)
+        wanted = decode_json(body or b"{}", StdinRequest, fields)
     else:
         wanted = _raw(StdinRequest, "text", body, fields)
     check_encodable("text", wanted.text)
@@ -194,5 +205,13 @@ def _given(query: Query) -> dict[str, object]:
 
 def _raw(model: type[_Model], name: str, body: bytes, fields: Mapping[str, object]) -> _Model:
     """Return a raw body as the member `name` of a `model`; bytes that are not UTF-8 come back as they are (PEP 383)."""
-    text = body.decode("utf-8", "surrogateescape")
-    return msgspec.structs.replace(model(**{name: text}), **fields)
+    return msgspec.structs.replace(model(**{name: text_of(body)}), **fields)
+
+
+def text_of(body: bytes) -> str:
+    """Return a raw body as text; of a large one a piece is decoded at a time, for that holds the interpreter."""
+    if len(body) <= _PIECE:
+        return body.decode("utf-8", "surrogateescape")
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    pieces = [decoder.decode(body[start : start + _PIECE]) for start in range(0, len(body), _PIECE)]
+    return "".join((*pieces, decoder.decode(b"", final=True)))

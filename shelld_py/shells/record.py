@@ -19,7 +19,11 @@ from shelld_py.shells.journal import FrameLocation
 
 _MILLI: Final = 1000
 _MICRO: Final = 1_000_000
-
+LONGEST_TOLD: Final = 64 * 1024
+"""Characters of a command, and of its description, that are kept and told: runs are written by the event loop, and
+listed by the hundred."""
+_PIECE: Final = 64 * 1024
+"""Characters that are encoded at a time: that holds the interpreter."""
 
 DEFAULT_SIZE: Final = (24, 80)
 """Rows and columns of a terminal where nothing is said of them."""
@@ -265,6 +269,29 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def fingerprint(session_id: str, command: Command) -> str:
-    """Return what two requests have in common when they ask for the same run."""
-    fields = repr((session_id, msgspec.structs.astuple(command)))
+    """Return what two requests have in common when they ask for the same run. Of a large one to be made in a thread."""
+    members = msgspec.structs.astuple(command)
+    fields = repr((session_id, tuple(map(_digested, members)) if is_large(command) else members))
     return hashlib.blake2b(fields.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_large(command: Command) -> bool:
+    """Whether what a command consists of is so much that nothing linear in it may be done in the event loop."""
+    if not (command.stdin or command.environment or command.argv or command.description):
+        return len(command.text) > LONGEST_TOLD
+    texts = (command.text, command.description or "", command.stdin or "", *(command.argv or ()))
+    return sum(map(len, texts)) + sum(map(len, command.environment.values())) > LONGEST_TOLD
+
+
+def _digested(value: object) -> object:
+    """Return what stands for a member of a large command: of a long text its hash, which is made piece by piece."""
+    if isinstance(value, dict):
+        return {name: _digested(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_digested, value))
+    if not isinstance(value, str) or len(value) <= _PIECE:
+        return value
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(value), _PIECE):
+        digest.update(value[start : start + _PIECE].encode("utf-8", "surrogatepass"))
+    return digest.digest()

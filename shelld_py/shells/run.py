@@ -36,7 +36,7 @@ from shelld_py.output.reading import Reading, Unfinished, read_output
 from shelld_py.output.text import is_plain, is_quick, render
 from shelld_py.output.timing import Timing
 from shelld_py.request_data import Command
-from shelld_py.shells.record import DEFAULT_SIZE, Kept, Record, Sizes, changes_members, fingerprint
+from shelld_py.shells.record import DEFAULT_SIZE, LONGEST_TOLD, Kept, Record, Sizes, changes_members, fingerprint
 from shelld_py.units import MEBIBYTE
 
 DEFAULT_LIMIT: Final = 4 * 1024 * 1024
@@ -273,6 +273,8 @@ class LiveRun(Run):
         self.number = number
         self.request: tuple[str, Command] | None = None
         """What a client has asked for, to be told from other requests: where, and which command; None if none has."""
+        self.fingerprint: str | None = None
+        """That of the request, where it has been made."""
         self.saved = False
         """Whether its snapshot lies on the disk as it was last written."""
         self._sizes: Sizes = ()
@@ -333,7 +335,9 @@ class LiveRun(Run):
     @property
     def identity(self) -> str:
         """The fingerprint of the request that started it; empty where no request did."""
-        return fingerprint(*self.request) if self.request else ""
+        if self.fingerprint is None and self.request:
+            self.fingerprint = fingerprint(*self.request)
+        return self.fingerprint or ""
 
     @property
     def running(self) -> bool:
@@ -515,7 +519,7 @@ class LiveRun(Run):
             started_at=int(self.started_at * 1000),
             status=ending.status,
             in_directory=False,
-            command=printable(command.text),
+            command=printable(command.text[:LONGEST_TOLD]),
             duration=round(self._duration * 1_000_000),
             cursor=size,
             stdout_size=len(render(self.held)) if size else 0,
@@ -525,9 +529,9 @@ class LiveRun(Run):
             state=self._shell_state(),
             cpu_milliseconds=round(self.cpu_seconds * 1000),
             peak_memory=round(self.peak_memory / MEBIBYTE * 1000),
-            fingerprint=b"" if self.request == told and command.text.isascii() else bytes.fromhex(self.identity),
+            fingerprint=b"" if self.request == told and _is_told(command) else bytes.fromhex(self.identity),
             error=ending.error,
-            description=command.description,
+            description=_beginning(command.description),
             sizes=self._sizes,
         )
         return record
@@ -556,8 +560,8 @@ class LiveRun(Run):
         return RunResult(
             run_id=self.run_id,
             session_id=self.session_id,
-            command=printable(self.command.text),
-            description=self.command.description,
+            command=printable(self.command.text[:LONGEST_TOLD]),
+            description=_beginning(self.command.description),
             status=self.status,
             cause=ending.cause if ending else None,
             exit_code=ending.exit_code if ending else None,
@@ -608,6 +612,16 @@ class LiveRun(Run):
 def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:
     if not waiter.done():
         waiter.set_result(changed)
+
+
+def _is_told(command: Command) -> bool:
+    """Whether the record of a run has its command as it was asked for."""
+    told = len(command.text) <= LONGEST_TOLD and len(command.description or "") <= LONGEST_TOLD
+    return told and command.text.isascii()
+
+
+def _beginning(description: str | None) -> str | None:
+    return description[:LONGEST_TOLD] if description else description
 
 
 def printable(text: str) -> str:

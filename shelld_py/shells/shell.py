@@ -52,6 +52,8 @@ _REMOVAL_TIMEOUT: Final = 1.0
 """Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
 
 _REMOVAL_PAUSE: Final = 0.002
+_LONGEST_LOGGED: Final = 1000
+"""Characters of a command that a line of the log has."""
 _DESCRIPTORS: Final = 32
 """Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
 
@@ -205,7 +207,9 @@ class Shell:
             run.promote()
         elif self._promotion is None:
             self._promotion = asyncio.get_running_loop().call_later(PROMOTED_AFTER, self._promote_what_lasts)
-        self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, command.text)
+        self._context.logger.debug(
+            "run %s in shell %s: %s", run.run_id, self.session_id, command.text[:_LONGEST_LOGGED]
+        )
         return run
 
     async def kill(self, number: int | None = None, run: LiveRun | None = None) -> KillResult:

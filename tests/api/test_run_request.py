@@ -15,6 +15,8 @@ from tests.api.conftest import Gate
 from tests.api.problems import problem, text_problem
 from tests.daemons import KEY, RunningDaemon
 
+JSON = {"Accept": "application/json"}
+
 FORMS = pytest.mark.parametrize("form", ["json", "raw"])
 
 
@@ -440,6 +442,29 @@ def test_large_command(daemon: RunningDaemon) -> None:
 
 
 # --- starting the shell -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", ["in memory", "on disk"])
+def test_what_is_told_of_a_large_command(daemon: RunningDaemon, kept: str) -> None:
+    """Results, which are written and listed, have the beginning of it. Repeats are known by the whole."""
+    run_id, description = kept.replace(" ", "-"), "d" * 70_000
+    command = f"{': &' if kept == 'on disk' else ':'} {'é' * 70_000}x"
+    result = daemon.run(command, run_id=run_id, description=description)
+    assert (result["command"], result["description"]) == (command[:65_536], description[:65_536])
+    assert daemon.run(command, run_id=run_id, description=description)["run_id"] == run_id
+    assert daemon.run(f"{command}y", run_id=run_id, description=description)["code"] == "run_id_conflict"
+    assert daemon.run(command, run_id=run_id, description=f"{description}d")["code"] == "run_id_conflict"
+    listed = next(run for run in daemon.json("GET", "/runs") if run["run_id"] == run_id)
+    assert len(listed["command"]) == 65_536
+
+
+@pytest.mark.parametrize("name", ["directory", "working_directory", "startup_file"])
+def test_a_path_that_none_can_be(daemon: RunningDaemon, name: str) -> None:
+    """It is refused for its length, in few words."""
+    path, body = ("/run", {"command": "true"}) if name == "directory" else ("/sessions", {})
+    refusal = problem(daemon.client.post(path, json={**body, name: "/x" * 2_049}, headers=JSON), 400, "invalid_request")
+    assert "4096 characters" in refusal["detail"]
+    assert len(refusal["detail"]) < 500
 
 
 def test_startup_fields(daemon: RunningDaemon, tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ def test_what_holds_for_one_command_is_undone(previous: str | None, restored: bo
     assert any(step.startswith("OLDPWD=") for step in script.cleanup) is restored
 
 
+def test_a_long_value_is_quoted_without_a_look_at_it() -> None:
+    """To find out whether it has to be takes long for megabytes."""
+    script = script_of(
+        "ls", directory=None, environment={"A": "it's" * 2_000}, stdin=None, place=Directories("/", "/"), saved="/saved"
+    )
+    assert script.setup[-1] == "\\builtin export -- A='" + "it'\\''s" * 2_000 + "'"
+
+
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
 def test_what_bash_cannot_be_given(text: str) -> None:
     """A NUL, and a surrogate that stands for no byte."""

@@ -1,6 +1,8 @@
 """What a request asks for: the form of its answer, its body, its parameters."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 
 from shelld_py.api.output import OutputQuery
@@ -16,7 +18,7 @@ from shelld_py.http.requests import (
     requested_form,
     signal_number,
 )
-from shelld_py.http.run_requests import RunQuery, StdinQuery
+from shelld_py.http.run_requests import RunQuery, StdinQuery, text_of
 from shelld_py.request_data import RunRequest
 from shelld_py.validation import nearest
 
@@ -187,3 +189,12 @@ def test_durations() -> None:
         duration_field("wait", "soon")
     with pytest.raises(InvalidRequest, match="timeout must be between 0 and ten years"):
         duration_field("timeout", 10**400)
+
+
+@given(
+    st.lists(st.sampled_from(["é".encode(), "😀".encode(), b"\xff", b"\xf0\x9f", b"a"]), max_size=6), st.integers(0, 4)
+)
+def test_a_large_raw_body_is_the_same_text_as_a_small_one(tail: list[bytes], shift: int) -> None:
+    """It is decoded in pieces, whose ends can lie within a character."""
+    body = b"x" * (65_536 - shift) + b"".join(tail) * 3
+    assert text_of(body) == body.decode("utf-8", "surrogateescape")
