@@ -165,7 +165,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """Left out where there are none."""
     typed_by_person: (
         Annotated[
-            bool, msgspec.Meta(description="True where somebody has typed into it, at the terminal in a WebSocket.")
+            bool,
+            msgspec.Meta(
+                description="True where a person has typed it, typed into it, or sent it a signal, in a WebSocket."
+            ),
         ]
         | msgspec.UnsetType
     ) = msgspec.UNSET

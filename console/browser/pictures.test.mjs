@@ -8,19 +8,24 @@ import { closeBrowser, Daemon, Person, until } from "./setup.mjs";
 const SIZES = { wide: [1280, 800], narrow: [390, 844] };
 let daemon;
 
-const TEST_OUTPUT = [
+/** What stands in for a tool: a function of the shell, so that the command is one that a person knows. */
+const TOOL = [
+  "npm() {",
   "printf '\\e[1m> app@2.1.0 test\\e[0m\\n> vitest run\\n\\n'",
   "for t in auth cart checkout; do printf ' \\e[42m\\e[30m PASS \\e[0m src/\\e[1m%s.test.ts\\e[0m \\e[2m(%d tests)\\e[0m\\n' $t 3; sleep 0.1; done",
   "printf ' \\e[43m\\e[30m RUNS \\e[0m src/\\e[1msearch.test.ts\\e[0m\\n\\n'",
   "printf '   \\e[32m✓\\e[0m finds words in titles \\e[2m3 ms\\e[0m\\n   \\e[32m✓\\e[0m ranks exact matches first \\e[2m5 ms\\e[0m\\n   \\e[33m…\\e[0m survives a million rows\\n'",
   "sleep 600",
+  "}",
 ].join("\n");
 
 const SEARCH =
   'import { index } from "./index.ts";\n\n// Words are compared without case.\nexport function search(words: string): Hit[] {\n  const wanted = words.toLowerCase().split(" ");\n  return index.filter((row) => wanted.every((word) => row.text.includes(word))).slice(0, 20);\n}\n';
 
 before(async () => {
-  daemon = await new Daemon().start();
+  daemon = new Daemon();
+  writeFileSync(join(daemon.directory, "tools.sh"), TOOL);
+  await daemon.start({ "shell.startup_file": join(daemon.directory, "tools.sh") });
   mkdirSync(join(daemon.work, "src"));
   writeFileSync(join(daemon.work, "package.json"), '{\n  "name": "app"\n}\n');
   writeFileSync(join(daemon.work, "src/search.ts"), SEARCH);
@@ -49,7 +54,7 @@ for (const scheme of ["dark", "light"]) {
       };
       const pane = (name) => (size === "narrow" ? page.click(`.panes button:has-text("${name}")`) : undefined);
       writeFileSync(join(daemon.work, "src/search.ts"), SEARCH);
-      await daemon.run(TEST_OUTPUT, { timeout: 0, description: "Run the tests" });
+      await daemon.run("npm test", { timeout: 0, description: "Run the tests" });
       await person.says(".top .state", "busy");
       await pane("Files");
       await page.click(".tree >> text=src");

@@ -168,6 +168,23 @@ export class Person {
     );
   }
 
+  /**
+   * Records what the browser does; returns what ends that and gives the longest that a page's thread was busy at one go,
+   * in milliseconds of CPU: what else the machine does counts for nothing.
+   */
+  async tracing() {
+    await (await openBrowser()).startTracing(this.page, { categories: ["toplevel", "__metadata"] });
+    return async () => {
+      const { traceEvents } = JSON.parse(await (await openBrowser()).stopTracing());
+      const name = (event) => `${event.pid} ${event.tid}`;
+      const mains = traceEvents.filter((each) => each.name === "thread_name" && each.args.name === "CrRendererMain");
+      const threads = new Set(mains.map(name));
+      const tasks = traceEvents.filter((each) => each.ph === "X" && threads.has(name(each)) && each.tdur);
+      assert.ok(tasks.length > 100, `${tasks.length} tasks were recorded`);
+      return tasks.reduce((most, each) => Math.max(most, each.tdur), 0) / 1000;
+    };
+  }
+
   tab(name) {
     return this.page.click(`[role=tab]:has-text("${name}")`);
   }

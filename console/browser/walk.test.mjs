@@ -50,8 +50,18 @@ test("the key of a link is taken out of the address, and the page paints at once
   await person.page.reload(); // warm: the first time the browser itself has to start
   const paint = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime;
   const milliseconds = await until("it paints", () => person.page.evaluate(paint));
-  console.log(`# first paint after ${Math.round(milliseconds)} ms`);
-  assert.ok(milliseconds < 1000, `${milliseconds} ms`); // 300 on a machine that does nothing else
+  // How long that takes is the machine's: what it waits for is not. It is two files beside the page, and no answer of the API.
+  const before = await person.page.evaluate(
+    (painted) =>
+      [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+        .filter((entry) => entry.responseEnd <= painted && !/icon-/.test(entry.name))
+        .map((entry) => [new URL(entry.name).pathname, entry.encodedBodySize]),
+    milliseconds,
+  );
+  const bytes = before.reduce((sum, [, size]) => sum + size, 0);
+  console.log(`# first paint after ${Math.round(milliseconds)} ms, ${before.length} requests, ${bytes} bytes`);
+  assert.deepEqual(before.map(([path]) => path).sort(), ["/console", "/console/app.css", "/console/app.js"]);
+  assert.ok(bytes < 150_000, `${bytes} bytes`);
   await person.close();
 });
 
@@ -95,11 +105,18 @@ test("a person takes over, answers, and hands back; the other one sees it, and t
   const told = await daemon.ask("GET", `/runs/${runId}`);
   assert.equal(told.typed_by_person, true);
   assert.ok(!told.stdout.includes("x"));
+  await ready();
+  const interrupted = await runs(one, "sleep 60");
+  await one.says(".top .state", "busy");
   await one.page.click("text=Ctrl-C");
   await one.says(".top .state", "ready");
-  await runs(one, "(trap '' INT; sleep 60)");
+  assert.equal((await daemon.ask("GET", `/runs/${interrupted}`)).typed_by_person, true);
+  const killed = await runs(one, "(trap '' INT; sleep 60)");
+  await one.says(".top .state", "busy");
   await one.page.click(".controls button:has-text('Kill')");
   await one.says(".top .state", "ready");
+  const ended = await daemon.ask("GET", `/runs/${killed}`);
+  assert.deepEqual([ended.typed_by_person, ended.error], [true, "Killed by a person."]);
   await one.close();
   await two.close();
 });
@@ -154,6 +171,17 @@ test("where nothing runs there is a command line, with history and paths", async
   await person.page.focus(".command input");
   await person.page.keyboard.press("ArrowUp");
   assert.equal(await person.page.inputValue(".command input"), "cat app.py ");
+  await person.page.fill(".command input", "read -p 'Who? '; echo by $REPLY");
+  await person.page.keyboard.press("Enter");
+  await person.sees("Who?");
+  await person.says(".controls .who", "You are typing"); // whoever runs a command types into it
+  await person.page.keyboard.type("me\n");
+  await person.sees("by me");
+  const [run] = await daemon.ask("GET", "/runs?limit=1");
+  assert.equal(run.typed_by_person, true);
+  await until("the next command can be typed", () =>
+    person.page.evaluate(() => document.activeElement?.matches(".command input")),
+  );
   await person.close();
 });
 
@@ -218,18 +246,25 @@ test("the screen is a picture", async () => {
 });
 
 test("files: tree, colours, changes with diffs, undo, upload, download", async () => {
+  await daemon.ask("POST", "/files/create", { path: "before.txt", content: "made before\n" });
   const person = await Person.open(daemon);
+  await person.page.click(".history >> text=before.txt"); // also what was changed before the page was open
+  await person.says(".diff .added", "made before");
+  await person.page.click(".file >> text=Undo");
+  await until("it is undone", async () => !(await person.page.locator(".history >> text=before.txt").count()));
   await person.page.click(".tree >> text=app.py");
   await person.says(".code", "def main");
   assert.equal(await person.page.locator(".code .word").first().textContent(), "def");
   await daemon.ask("POST", "/files/replace", { path: "app.py", old_string: "42", new_string: "43" });
+  await person.says(".code", "43");
   await person.page.click(".history li button");
   await person.says(".diff .added", "43");
   await person.says(".diff .removed", "42");
-  await person.says(".code", "43");
   await person.shot("files-dark-wide");
   assert.deepEqual(await person.axe(), []);
-  await person.page.click(".file >> text=Undo the last change");
+  await person.page.click(".file .bar >> text=File");
+  await person.says(".code", "43");
+  await person.page.click(".file >> text=Undo");
   await person.says(".code", "42");
   assert.match(readFileSync(join(daemon.work, "app.py"), "utf8"), /42/);
   await person.page
@@ -272,6 +307,9 @@ test("sessions are opened, seen beside each other and closed; a port is told of"
 test("what a command did to files is listed, and what it serves is opened through the proxy", async () => {
   const other = await new Daemon().start({ "server.proxy": true, "server.proxy_port": 0 });
   const { run_id } = await other.run("echo written > new.txt", { changes: true });
+  const busy = await other.run("sleep 60", { timeout: 0 });
+  await other.ask("POST", "/files/create", { path: "meanwhile.txt", content: "x" });
+  await other.ask("POST", "/kill");
   const serve =
     "import http.server as h; s = h.HTTPServer(('127.0.0.1', 0), h.SimpleHTTPRequestHandler); s.serve_forever()";
   await other.run(`python3 -c "${serve}"`, { timeout: 0 });
@@ -281,6 +319,9 @@ test("what a command did to files is listed, and what it serves is opened throug
   await person.says(".changes .created", "new.txt");
   await person.page.click(".changes button");
   await person.says(".code", "written");
+  await person.page.click(`#run-${busy.run_id}`);
+  await person.says(".view", 'started with "changes": true');
+  await person.says(".changes .create", "meanwhile.txt");
   await until("the port", async () => (await person.page.locator(".ports li").count()) === 1);
   const [opened] = await Promise.all([person.context.waitForEvent("page"), person.page.click(".ports li button")]);
   await until("its page", async () => /new\.txt/.test(await opened.content().catch(() => "")));
@@ -338,16 +379,7 @@ test("what is hostile is text", async () => {
 test("100 MB of output freeze nothing, and both of its ends can be read", async () => {
   const person = await Person.open(daemon);
   await person.says(".top .state", "ready");
-  await person.page.evaluate(() => {
-    window.longest = 0;
-    let last = performance.now();
-    const look = () => {
-      window.longest = Math.max(window.longest, performance.now() - last);
-      last = performance.now();
-      setTimeout(look, 10);
-    };
-    look();
-  });
+  const longest = await person.tracing();
   const runId = await runs(person, "seq 1000000000 1009090909", { description: "A flood" });
   await until(
     "it is over",
@@ -364,9 +396,9 @@ test("100 MB of output freeze nothing, and both of its ends can be read", async 
   await person.says(".lines", "1000000000");
   await person.page.locator(".lines").evaluate((lines) => lines.scrollTo(0, lines.scrollHeight));
   await until("it is read on", async () => !/ 262 KB of/.test(await person.page.locator(".output .bar").textContent()));
-  const longest = await person.page.evaluate(() => window.longest);
-  console.log(`# the page stood still for ${Math.round(longest)} ms at the most`);
-  assert.ok(longest < 2000, `${longest} ms`);
+  const milliseconds = await longest();
+  console.log(`# the longest task took ${Math.round(milliseconds)} ms of CPU`);
+  assert.ok(milliseconds < 200, `${milliseconds} ms`);
   assert.ok((await person.page.locator(".lines .line").count()) < 200);
   await person.close();
 });

@@ -1,6 +1,5 @@
 // A command line for a shell in which nothing runs: with history, and completion of paths.
 import { useRef, useState } from "preact/hooks";
-import { verb } from "./api.ts";
 import { complete, wordAt } from "./completion.ts";
 import { store } from "./store.ts";
 import { TEXT } from "./text.ts";
@@ -9,6 +8,7 @@ interface Props {
   session: string;
   disabled: boolean;
   why?: string;
+  onRun: (command: string) => void;
 }
 
 interface Listed {
@@ -16,22 +16,18 @@ interface Listed {
   files: string[];
 }
 
-export function CommandLine({ session, disabled, why }: Props) {
+export function CommandLine({ session, disabled, why, onRun }: Props) {
   const [text, setText] = useState("");
   const [offers, setOffers] = useState<string[]>([]);
   const place = useRef(-1);
   const input = useRef<HTMLInputElement>(null);
 
-  const run = async () => {
-    if (!text.trim()) {
-      return;
-    }
-    const command = text;
-    place.current = -1;
-    setOffers([]);
-    const path = `${verb(session, "run")}?timeout=0`;
-    if (await store.attempt((api) => api.ask("POST", path, { json: { command } }))) {
+  const run = () => {
+    if (text.trim()) {
+      place.current = -1;
+      setOffers([]);
       setText("");
+      onRun(text);
     }
   };
   const recall = (by: number) => {
@@ -65,7 +61,7 @@ export function CommandLine({ session, disabled, why }: Props) {
       class="command"
       onSubmit={(event) => {
         event.preventDefault();
-        void run();
+        run();
       }}
     >
       <span class="mono" aria-hidden="true">

@@ -1,16 +1,15 @@
 // Files: a tree, one of them, and what was changed through the API, with diffs and undo.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, withQuery } from "./api.ts";
-import { type DiffLine, diff } from "./diff.ts";
-import { fileName, size } from "./format.ts";
+import { diffLines } from "./diff.ts";
+import { fileName, size, timeOfDay } from "./format.ts";
 import { commentSign, highlight } from "./highlight.ts";
+import { type Change, listChanges } from "./history.ts";
 import { download } from "./output.tsx";
-import type { KnownChange } from "./state.ts";
 import { store, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
 
 const MOST_SHOWN = 262_144;
-const MOST_KEPT = 200;
 
 interface Entry {
   name: string;
@@ -25,11 +24,6 @@ interface Shown {
   cut: boolean;
 }
 
-/** Texts as they were last seen here, by path: what a diff is made from. */
-const seen = new Map<string, string>();
-/** Diffs of changes that were seen. */
-const diffs = new WeakMap<KnownChange, DiffLine[]>();
-
 async function load(path: string): Promise<Shown> {
   const headers = { Accept: "*/*", Range: `bytes=0-${MOST_SHOWN - 1}` };
   let answer: Response;
@@ -37,7 +31,6 @@ async function load(path: string): Promise<Shown> {
     answer = (await store.api?.ask("GET", withQuery("/files/raw", { path }), { headers })) as Response;
   } catch (error) {
     if (error instanceof ApiError && error.status === 416) {
-      remember(path, "");
       return { path, text: "", size: 0, cut: false }; // an empty file has no first byte
     }
     throw error;
@@ -45,30 +38,22 @@ async function load(path: string): Promise<Shown> {
   const bytes = new Uint8Array(await answer.arrayBuffer());
   const whole = Number(/\/(\d+)$/.exec(answer.headers.get("Content-Range") ?? "")?.[1] ?? bytes.length);
   const text = bytes.includes(0) ? null : new TextDecoder().decode(bytes);
-  if (text !== null && whole <= MOST_SHOWN) {
-    remember(path, text);
-  }
   return { path, text, size: whole, cut: whole > bytes.length };
 }
 
-function remember(path: string, text: string): void {
-  seen.delete(path);
-  seen.set(path, text);
-  if (seen.size > MOST_KEPT) {
-    seen.delete(seen.keys().next().value as string);
-  }
-}
-
 export function Files() {
-  const { model, metadata, observer } = useStore();
+  const { model, metadata, observer, phase } = useStore();
   const [shown, setShown] = useState<Shown | null>(null);
   const [problem, setProblem] = useState("");
   const root = metadata?.workspace_directory ?? "/";
   const [top, setTop] = useState(root);
+  const [changes, setChanges] = useState<Change[]>([]);
+  const [looked, setLooked] = useState<Change | null>(null);
   const newest = model.changes[0];
   const path = shown?.path ?? null;
 
   const open = async (wanted: string) => {
+    setLooked(null);
     try {
       setShown(await load(wanted));
       setProblem("");
@@ -85,25 +70,29 @@ export function Files() {
     document.addEventListener("console-file", onFile as EventListener);
     return () => document.removeEventListener("console-file", onFile as EventListener);
   }, []);
-  // What has changed is read at once: the next change of it is told with its diff.
   useEffect(() => {
-    if (!newest || newest.operation === "delete" || newest.operation === "unpack") {
-      return;
+    let current = true;
+    if (phase === "open") {
+      listChanges().then(
+        (told) => {
+          if (current) {
+            setChanges(told);
+            setLooked((was) => told.find((each) => was && each.path === was.path && each.at === was.at) ?? null);
+          }
+        },
+        () => undefined, // the connection tells for itself that it is lost
+      );
+      if (newest && newest.path === path) {
+        load(newest.path).then(
+          (now) => current && setShown(now),
+          () => current && setShown(null), // it has been deleted
+        );
+      }
     }
-    const before = newest.operation === "create" ? "" : seen.get(newest.path);
-    load(newest.path).then(
-      (now) => {
-        if (before !== undefined && now.text !== null) {
-          diffs.set(newest, diff(before, now.text));
-        }
-        if (now.path === path) {
-          setShown(now);
-        }
-        store.changed();
-      },
-      () => undefined, // it has changed again, or is gone
-    );
-  }, [newest]);
+    return () => {
+      current = false;
+    };
+  }, [newest, phase]);
 
   return (
     <section class="files" aria-label={TEXT.files}>
@@ -126,8 +115,22 @@ export function Files() {
           <Directory key={top} path={top} chosen={path} onOpen={open} disabled={observer} />
         </ul>
       </div>
-      <FileView shown={shown} problem={problem} observer={observer} />
-      <History chosen={path} onOpen={open} observer={observer} />
+      {looked ? (
+        <ChangeView
+          change={looked}
+          newest={changes.find((each) => each.path === looked.path) === looked}
+          onOpen={open}
+          observer={observer}
+        />
+      ) : (
+        <FileView
+          shown={shown}
+          problem={problem}
+          undoable={changes.some((each) => each.path === path)}
+          observer={observer}
+        />
+      )}
+      <History changes={changes} looked={looked} onLook={setLooked} />
     </section>
   );
 }
@@ -261,7 +264,20 @@ function sorted(entries: Entry[]): Entry[] {
   return [...entries].sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name));
 }
 
-function FileView({ shown, problem, observer }: { shown: Shown | null; problem: string; observer: boolean }) {
+async function undo(path: string): Promise<void> {
+  if (await store.attempt((api) => api.ask("POST", "/files/undo", { json: { path } }))) {
+    store.say(TEXT.undone(fileName(path)));
+  }
+}
+
+interface FileProps {
+  shown: Shown | null;
+  problem: string;
+  undoable: boolean;
+  observer: boolean;
+}
+
+function FileView({ shown, problem, undoable, observer }: FileProps) {
   if (!shown) {
     return (
       <div class="file">
@@ -270,12 +286,6 @@ function FileView({ shown, problem, observer }: { shown: Shown | null; problem: 
     );
   }
   const comment = commentSign(fileName(shown.path));
-  const undo = async () => {
-    const done = await store.attempt((api) => api.ask("POST", "/files/undo", { json: { path: shown.path } }));
-    if (done) {
-      store.say(TEXT.undone(fileName(shown.path)));
-    }
-  };
   return (
     <div class="file">
       <div class="bar">
@@ -288,9 +298,16 @@ function FileView({ shown, problem, observer }: { shown: Shown | null; problem: 
         >
           {TEXT.download}
         </button>
-        <button type="button" disabled={observer} title={observer ? TEXT.observerWhy : undefined} onClick={undo}>
-          {TEXT.undo}
-        </button>
+        {undoable && (
+          <button
+            type="button"
+            disabled={observer}
+            title={observer ? TEXT.observerWhy : TEXT.undoLast}
+            onClick={() => undo(shown.path)}
+          >
+            {TEXT.undo}
+          </button>
+        )}
       </div>
       <div class="code mono" tabIndex={0} role="region" aria-label={fileName(shown.path)}>
         {shown.text === null && <p class="empty">{TEXT.binary(size(shown.size))}</p>}
@@ -315,69 +332,82 @@ function FileView({ shown, problem, observer }: { shown: Shown | null; problem: 
   );
 }
 
-function History({
-  chosen,
-  onOpen,
-  observer,
-}: {
-  chosen: string | null;
+interface ChangeProps {
+  change: Change;
+  newest: boolean;
   onOpen: (path: string) => void;
   observer: boolean;
-}) {
-  const { model } = useStore();
-  const [open, setOpen] = useState<KnownChange | null>(null);
+}
+
+/** What a change has made of a file. */
+function ChangeView({ change, newest, onOpen, observer }: ChangeProps) {
+  const signs = { added: "+", removed: "−", same: " ", gap: "⋯", note: "" };
+  return (
+    <div class="file">
+      <div class="bar">
+        <h3 class="mono" title={change.path}>
+          <bdi>{fileName(change.path)}</bdi> <span class="faint">{change.operation}</span>
+        </h3>
+        <button type="button" disabled={change.operation === "delete"} onClick={() => onOpen(change.path)}>
+          {TEXT.openFile}
+        </button>
+        <button
+          type="button"
+          disabled={observer || !newest}
+          title={observer ? TEXT.observerWhy : newest ? TEXT.undoLast : TEXT.undoFirst}
+          onClick={() => undo(change.path)}
+        >
+          {TEXT.undo}
+        </button>
+      </div>
+      <div class="code diff mono" tabIndex={0} role="region" aria-label={TEXT.diffOf(fileName(change.path))}>
+        {change.diff ? (
+          <div class="all">
+            {diffLines(change.diff).map((line, index) => (
+              <div class={line.kind} key={index}>
+                <span class="sign">{signs[line.kind]}</span>
+                {line.text}
+              </div>
+            ))}
+          </div>
+        ) : (
+          <p class="empty">{TEXT.noDiff(size(change.size))}</p>
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface HistoryProps {
+  changes: readonly Change[];
+  looked: Change | null;
+  onLook: (change: Change) => void;
+}
+
+function History({ changes, looked, onLook }: HistoryProps) {
   return (
     <div class="history">
       <div class="bar">
         <h2>{TEXT.history}</h2>
       </div>
-      {!model.changes.length && <p class="empty">{TEXT.noHistory}</p>}
+      {!changes.length && <p class="empty">{TEXT.noHistory}</p>}
       <ul>
-        {model.changes.map((change) => (
-          <li key={`${change.at} ${change.path}`} class={change.path === chosen ? "chosen" : ""}>
+        {changes.map((change) => (
+          <li key={`${change.at} ${change.path}`}>
             <button
               type="button"
-              aria-expanded={open === change}
+              class={change === looked ? "chosen" : ""}
+              aria-pressed={change === looked}
               title={change.path}
-              onClick={() => {
-                setOpen(open === change ? null : change);
-                onOpen(change.path);
-              }}
+              onClick={() => onLook(change)}
             >
               <bdi class="mono">{fileName(change.path)}</bdi>
-              <span class="faint">{TEXT.changedBy(change.operation, change.by)}</span>
+              <span class="faint">{change.operation}</span>
+              <span class="faint time">{timeOfDay(change.at)}</span>
             </button>
-            {open === change && <Diff lines={diffs.get(change)} />}
-            {open === change && (
-              <button
-                type="button"
-                class="quiet"
-                disabled={observer}
-                title={observer ? TEXT.observerWhy : undefined}
-                onClick={() => store.attempt((api) => api.ask("POST", "/files/undo", { json: { path: change.path } }))}
-              >
-                {TEXT.undo}
-              </button>
-            )}
           </li>
         ))}
       </ul>
-    </div>
-  );
-}
-
-function Diff({ lines }: { lines: DiffLine[] | undefined }) {
-  if (!lines) {
-    return <p class="empty">{TEXT.diffUnknown}</p>;
-  }
-  const signs = { added: "+", removed: "−", same: " ", gap: "⋯" };
-  return (
-    <div class="diff mono" tabIndex={0} role="region" aria-label={TEXT.history}>
-      {lines.map((line, index) => (
-        <div class={line.kind} key={index}>
-          {signs[line.kind]} {line.text}
-        </div>
-      ))}
     </div>
   );
 }

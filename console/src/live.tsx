@@ -12,7 +12,8 @@ import { TerminalView } from "./xterm.ts";
 const REPLAY = 262_144;
 const FIRST_RETRY = 500;
 const LONGEST_RETRY = 5000;
-const MOST_WAITING = 2_000_000; // bytes to be drawn: some tenths of a second
+const MOST_WAITING = 524_288; // bytes to be drawn: more than the scrollback holds of usual lines
+const LONGEST_WORD = 30_000; // ms that what a person says may take: a kill waits for the command's own end
 const REMEASURE = 3000; // ms: a shell that runs one quick command after the other is not asked each time
 
 type Message =
@@ -21,10 +22,14 @@ type Message =
   | { type: "gap"; stream: string; dropped: number }
   | { type: "error"; code: string; detail: string };
 
+type Said = { type: "signal"; signal?: string } | { type: "run"; command: string };
+
 interface Link {
   view: TerminalView;
   /** Takes the keyboard, or gives it back. */
   take: (wanted: boolean) => void;
+  /** Says something to the shell as the person at the terminal, so that whoever reads the result knows of them. */
+  say: (message: Said) => void;
   close: () => void;
 }
 
@@ -32,8 +37,11 @@ export function Live({ session }: { session: string }) {
   const { model, observer, phase } = useStore();
   const host = useRef<HTMLDivElement>(null);
   const connected = useRef<Link | null>(null);
+  /** Whether this person has begun the last command, and so goes on when it is over. */
+  const own = useRef(false);
   const [there, setThere] = useState(true);
   const [typing, setTyping] = useState(false);
+  const off = observer || phase !== "open";
   const shell = model.shells.get(session);
   const run = model.current(session);
   const state = shell?.state ?? "available";
@@ -51,10 +59,16 @@ export function Live({ session }: { session: string }) {
     };
   }, [session, phase]);
 
+  useEffect(() => {
+    if (own.current && !typing && state === "ready") {
+      own.current = false;
+      host.current?.parentElement?.querySelector<HTMLInputElement>(".command input")?.focus();
+    }
+  }, [typing, state]);
   const takeOver = (wanted: boolean) => connected.current?.take(wanted);
   useEffect(() => {
     const onKey = (event: CustomEvent<string>) => {
-      if (event.detail === "take" && !observer) {
+      if (event.detail === "take" && !off) {
         takeOver(true);
       } else if (event.detail === "hand") {
         takeOver(false);
@@ -64,6 +78,10 @@ export function Live({ session }: { session: string }) {
     return () => document.removeEventListener("console-key", onKey as EventListener);
   });
 
+  const runIt = (command: string) => {
+    own.current = true;
+    say({ type: "run", command });
+  };
   const fit = async () => {
     const wanted = connected.current?.view.fullSize();
     if (wanted) {
@@ -73,7 +91,8 @@ export function Live({ session }: { session: string }) {
       });
     }
   };
-  const why = observer ? TEXT.observerWhy : undefined;
+  const why = observer ? TEXT.observerWhy : off ? TEXT.lost : undefined;
+  const say = (message: Said) => connected.current?.say(message);
   return (
     <div class={`live ${typing ? "taken" : ""}`}>
       <div class="screen" ref={host} role="region" aria-label={TEXT.terminalOf(session)} tabIndex={-1} />
@@ -86,25 +105,14 @@ export function Live({ session }: { session: string }) {
                 {TEXT.handBack}
               </button>
             ) : (
-              <button type="button" class="strong" disabled={observer} title={why} onClick={() => takeOver(true)}>
+              <button type="button" class="strong" disabled={off} title={why} onClick={() => takeOver(true)}>
                 {TEXT.takeOver}
               </button>
             )}
-            <button
-              type="button"
-              disabled={observer}
-              title={why}
-              onClick={() => store.attempt((api) => api.ask("POST", `${verb(session, "kill")}?signal=INT`))}
-            >
+            <button type="button" disabled={off} title={why} onClick={() => say({ type: "signal", signal: "INT" })}>
               {TEXT.interrupt}
             </button>
-            <button
-              type="button"
-              class="danger"
-              disabled={observer}
-              title={why}
-              onClick={() => store.attempt((api) => api.ask("POST", verb(session, "kill")))}
-            >
+            <button type="button" class="danger" disabled={off} title={why} onClick={() => say({ type: "signal" })}>
               {TEXT.kill}
             </button>
           </>
@@ -113,7 +121,7 @@ export function Live({ session }: { session: string }) {
           <button
             type="button"
             class="strong"
-            disabled={observer}
+            disabled={off}
             title={why}
             onClick={() => store.attempt((api) => api.ask("POST", "/startup"))}
           >
@@ -124,15 +132,15 @@ export function Live({ session }: { session: string }) {
           <button
             type="button"
             class="strong"
-            disabled={observer}
+            disabled={off}
             title={why}
             onClick={() => store.attempt((api) => api.ask("POST", verb(session, "recycle")))}
           >
             {TEXT.recycleShell}
           </button>
         )}
-        {state === "ready" && <CommandLine session={session} disabled={observer} why={why} />}
-        {(state === "ready" || state === "busy") && !observer && (
+        {state === "ready" && <CommandLine session={session} disabled={off} why={why} onRun={runIt} />}
+        {(state === "ready" || state === "busy") && !off && (
           <button type="button" class="quiet" onClick={fit}>
             {TEXT.fit}
           </button>
@@ -168,44 +176,64 @@ function connect(
   /** The run that had ended when the connection began, and whether the connection tells of it all the same. */
   let before: string | null = null;
   let again = false;
-  let waiting = 0;
+  /** Output, and what is to be done when all before it is drawn. */
+  const waiting: (Uint8Array | (() => Promise<unknown>))[] = [];
+  let waitingSize = 0;
+  let writing = false;
   let leftOut = 0;
   let closed = false;
   let retry = FIRST_RETRY;
   let timer = 0;
 
-  const onRun = (run: Run) => {
-    if (run.status === "running") {
-      if (shown !== run.run_id) {
-        shown = run.run_id;
-        void view.write(heading(run));
-        if (performance.now() - measured > REMEASURE) {
-          measured = performance.now();
-          void measure(view, session);
-        }
-      }
-    } else {
-      if (shown !== run.run_id) {
-        void view.write(heading(run)); // it was so quick that its begin was not told
-      }
-      shown = null;
-      void view.write(footing(run));
+  const onRun = async (run: Run) => {
+    const begins = shown !== run.run_id; // one that was quick is told of when it is over
+    if (begins) {
+      await view.write(heading(run));
+    }
+    shown = run.status === "running" ? run.run_id : null;
+    if (run.status !== "running") {
+      await view.write(footing(run));
+    } else if (begins && performance.now() - measured > REMEASURE) {
+      measured = performance.now();
+      void measure(view, session);
     }
   };
-  /** Writes output as fast as it can be drawn; what comes faster is left out, and that is said. */
-  const show = (data: Uint8Array) => {
-    if (waiting > MOST_WAITING) {
-      leftOut += data.length;
-      return;
+  /** Writes output as fast as it can be drawn; of what comes faster the newest is kept, and that is said. */
+  const show = (next: Uint8Array | (() => Promise<unknown>)) => {
+    waiting.push(next);
+    if (typeof next !== "function") {
+      waitingSize += next.length;
     }
-    if (leftOut) {
-      void view.write(`\x1b[0m\r\n\x1b[2m${TEXT.leftOut(size(leftOut))}\x1b[0m\r\n`);
-      leftOut = 0;
+    for (let index = 0; waitingSize > MOST_WAITING && index < waiting.length - 1; ) {
+      const oldest = waiting[index];
+      if (oldest && typeof oldest !== "function") {
+        waiting.splice(index, 1);
+        waitingSize -= oldest.length;
+        leftOut += oldest.length;
+      } else {
+        index++;
+      }
     }
-    waiting += data.length;
-    void view.write(data).then(() => {
-      waiting -= data.length;
-    });
+    if (!writing) {
+      writing = true;
+      void drain();
+    }
+  };
+  const drain = async () => {
+    for (let next = waiting.shift(); next && !closed; next = waiting.shift()) {
+      if (leftOut) {
+        const told = `\x1b[0m\r\n\x1b[2m${TEXT.leftOut(size(leftOut))}\x1b[0m\r\n`;
+        leftOut = 0;
+        await view.write(told);
+      }
+      if (typeof next === "function") {
+        await next();
+      } else {
+        waitingSize -= next.length;
+        await view.write(next);
+      }
+    }
+    writing = false;
   };
   const onMessage = (event: MessageEvent) => {
     if (closed) {
@@ -221,10 +249,10 @@ function connect(
     if (message.type === "run") {
       again = message.run_id === before;
       if (!again) {
-        onRun(message);
+        show(() => onRun(message));
       }
     } else if (message.type === "gap") {
-      void view.write(`\r\n\x1b[2m${TEXT.droppedBytes(size(message.dropped))}\x1b[0m\r\n`);
+      show(() => view.write(`\r\n\x1b[2m${TEXT.droppedBytes(size(message.dropped))}\x1b[0m\r\n`));
     }
   };
   const open = async () => {
@@ -276,7 +304,7 @@ function connect(
       taken(false);
     }
   };
-  const take = (wanted: boolean) => {
+  const take = (wanted: boolean, first?: Said) => {
     if (!wanted || !store.api) {
       giveBack();
       return;
@@ -286,16 +314,22 @@ function connect(
     }
     const mine = store.api.terminal(session, "replay=0");
     keyboard = mine;
+    let begun = !first; // else what it tells before is of the command before
+    mine.onopen = () => first && mine.send(JSON.stringify(first));
     mine.onmessage = (event) => {
       const message = typeof event.data === "string" ? (JSON.parse(event.data) as Message) : null;
       if (message?.type === "error") {
         store.say(TEXT.failed(message.detail));
+        if (!begun) {
+          giveBack();
+        }
       } else if (message?.type === "run" && message.status === "running") {
+        begun = true;
         terminal.options.disableStdin = false; // now what is typed has a command to go to
         terminal.options.cursorBlink = true;
         terminal.focus();
         taken(true);
-      } else if (message?.type === "run" || (message?.type === "state" && message.state !== "busy")) {
+      } else if (begun && (message?.type === "run" || (message?.type === "state" && message.state !== "busy"))) {
         giveBack(); // what was meant for this command is not for the agent's next one
       }
     };
@@ -305,6 +339,27 @@ function connect(
       }
     };
   };
+  const say = (message: Said) => {
+    if (message.type === "run") {
+      take(true, message); // whoever runs a command types into it, too
+    } else if (keyboard?.readyState === WebSocket.OPEN) {
+      keyboard.send(JSON.stringify(message));
+    } else if (store.api) {
+      const mine = store.api.terminal(session, "replay=0");
+      const timer = window.setTimeout(() => mine.close(), LONGEST_WORD);
+      mine.onclose = () => clearTimeout(timer);
+      mine.onopen = () => mine.send(JSON.stringify(message));
+      mine.onmessage = (event) => {
+        const told = typeof event.data === "string" ? (JSON.parse(event.data) as Message) : null;
+        if (told?.type === "error") {
+          store.say(TEXT.failed(told.detail));
+        }
+        if (told?.type === "error" || (told?.type === "run" && told.status !== "running")) {
+          mine.close();
+        }
+      };
+    }
+  };
   terminal.onData((data) => type(encoder.encode(data)));
   terminal.onBinary((data) => type(Uint8Array.from(data, (each) => each.charCodeAt(0))));
   const stopColours = onTheme(() => view.recolour());
@@ -312,6 +367,7 @@ function connect(
   return {
     view,
     take,
+    say,
     close: () => {
       closed = true;
       clearTimeout(timer);

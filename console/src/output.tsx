@@ -1,5 +1,5 @@
 // The output of a run as text, of any size: a window of its log, which is read by range where a person scrolls.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { size } from "./format.ts";
 import { firstLineStart, linesOf } from "./plain.ts";
 import { store } from "./store.ts";
@@ -40,7 +40,7 @@ export function Output({ run }: { run: Run }) {
     return () => current.close();
   }, [path, stream]);
 
-  const lines = page ? page.pieces.flatMap((piece) => piece.lines) : [];
+  const lines = useMemo(() => page?.pieces.flatMap((piece) => piece.lines) ?? [], [page?.pieces]);
   const rows = visibleRows(lines.length, HEIGHT, place.top, place.seen, 20);
   useLayoutEffect(() => {
     if (page?.pieces.length && following.current === null) {

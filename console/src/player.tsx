@@ -134,7 +134,7 @@ export function Player({ run }: { run: Run }) {
             }}
           />
           <span class="mono figure">
-            {clock(at)} / {clock(length)}
+            {length < 60 ? `${at.toFixed(1)} / ${length.toFixed(1)} s` : `${clock(at)} / ${clock(length)}`}
           </span>
           <label>
             <span class="hidden">{TEXT.speed}</span>

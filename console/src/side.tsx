@@ -1,5 +1,5 @@
 // Sessions beside each other, and the ports that they have opened.
-import { firstLine, toneOfState } from "./format.ts";
+import { title, toneOfState } from "./format.ts";
 import { store, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
 import type { Port } from "./types.ts";
@@ -41,7 +41,7 @@ export function Sessions() {
                   <span class="dot" aria-hidden="true" />
                 </span>
                 <span class="mono">{shell.session_id}</span>
-                <span class="faint">{run ? firstLine(run.command).slice(0, 40) : TEXT.states[shell.state]}</span>
+                <span class="faint">{run ? title(run).slice(0, 100) : TEXT.states[shell.state]}</span>
               </button>
               {shell.session_id !== "main" && (
                 <button

@@ -165,6 +165,9 @@ export function matches(run: Run, filter: Filter, sessionId: string | null, word
   if (filter === "failed" && (run.status === "running" || (run.cause === "exit" && run.exit_code === 0))) {
     return false;
   }
+  if (!words.trim()) {
+    return true;
+  }
   const text = `${run.description ?? ""}\n${run.command}\n${run.run_id}`.toLowerCase();
   return words
     .toLowerCase()

@@ -2,13 +2,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "./api.ts";
 import { duration, ending, megabytes, sign, size, timeOfDay, title, toneOf } from "./format.ts";
+import { type Change, listChanges } from "./history.ts";
 import { Live, writeEnd } from "./live.tsx";
 import { Output } from "./output.tsx";
 import { Player } from "./player.tsx";
 import { store, type Tab, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
 import { onTheme } from "./theme.ts";
-import type { Run, RunChange, Screen } from "./types.ts";
+import type { Run, Screen } from "./types.ts";
 import { TerminalView } from "./xterm.ts";
 
 const TABS = Object.keys(TEXT.tabs) as Tab[];
@@ -46,11 +47,11 @@ export function View() {
             </button>
           ))}
         </div>
-        {runId === null ? (
+        {runId === null && phase === "open" ? (
           <span class="badge live-badge">
             <span class="dot" aria-hidden="true" /> {TEXT.live}
           </span>
-        ) : (
+        ) : runId === null ? null : (
           <button type="button" class="back" onClick={() => store.choose(null)}>
             {TEXT.backToLive}
           </button>
@@ -240,30 +241,44 @@ function ScreenPicture({ run }: { run: Run }) {
 
 function Changes({ run }: { run: Run }) {
   const [told, setTold] = useState<Run | null>(null);
+  const [meanwhile, setMeanwhile] = useState<Change[]>([]);
   useEffect(() => {
-    void store.attempt(async (api) =>
-      setTold(await api.json<Run>("GET", `/runs/${encodeURIComponent(run.run_id)}?max_output=1`)),
-    );
+    void store.attempt(async (api) => {
+      const now = await api.json<Run>("GET", `/runs/${encodeURIComponent(run.run_id)}?max_output=1`);
+      const end = new Date(Date.parse(now.started_at) + 1000 * now.duration).toISOString();
+      const known = now.changes ? [] : await listChanges();
+      setMeanwhile(known.filter((each) => each.at >= now.started_at && each.at <= end));
+      setTold(now);
+    });
   }, [run.run_id]);
   if (!told) {
     return <p class="empty">{TEXT.loading}</p>;
   }
-  const changes: RunChange[] | null = told.changes ?? null;
-  if (!changes) {
-    return <p class="empty">{told.changes_error ?? TEXT.changesUnknown}</p>;
+  if (!told.changes) {
+    return (
+      <>
+        <p class="empty">{told.changes_error ?? TEXT.changesUnknown}</p>
+        {meanwhile.length > 0 && <h3 class="meanwhile">{TEXT.changedMeanwhile}</h3>}
+        <ChangedFiles changes={meanwhile.map((each) => ({ path: each.path, kind: each.operation, size: each.size }))} />
+      </>
+    );
   }
-  if (!changes.length) {
+  if (!told.changes.length) {
     return <p class="empty">{TEXT.noChanges}</p>;
   }
+  return <ChangedFiles changes={told.changes} more={told.changes_truncated} />;
+}
+
+function ChangedFiles({ changes, more }: { changes: { path: string; kind: string; size: number }[]; more?: boolean }) {
   return (
     <ul class="changes">
-      {changes.map((change) => (
-        <li key={change.path} class={change.kind}>
+      {changes.map((change, index) => (
+        <li key={`${index} ${change.path}`} class={change.kind}>
           <span class="kind">{change.kind}</span>
           <button
             type="button"
             class="mono"
-            disabled={change.kind === "deleted"}
+            disabled={change.kind.startsWith("delete")}
             onClick={() => document.dispatchEvent(new CustomEvent("console-file", { detail: change.path }))}
           >
             {change.path}
@@ -271,7 +286,7 @@ function Changes({ run }: { run: Run }) {
           <span class="faint">{size(change.size)}</span>
         </li>
       ))}
-      {told.changes_truncated && <li>…</li>}
+      {more && <li>…</li>}
     </ul>
   );
 }

@@ -4,6 +4,7 @@ import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { theme } from "./theme.ts";
 
+const PIECE = 32_768; // bytes: a few milliseconds
 const SCROLLBACK = 5000; // lines: the rest of a large output is read by range
 
 const DARK: ITheme = {
@@ -126,9 +127,18 @@ export class TerminalView {
     }
   }
 
-  /** Writes what a program wrote; resolves when it is shown. */
-  write(data: string | Uint8Array): Promise<void> {
-    return new Promise((resolve) => this.terminal.write(data, resolve));
+  /**
+   * Writes what a program wrote; resolves when it is shown. A piece is parsed at one go, so pieces are small, and each waits
+   * until the one before it has been: between two of them the page does whatever else there is to do.
+   */
+  async write(data: string | Uint8Array): Promise<void> {
+    for (let from = 0; from < data.length || from === 0; from += PIECE) {
+      const piece = typeof data === "string" ? data : data.subarray(from, from + PIECE);
+      await new Promise<void>((resolve) => this.terminal.write(piece, resolve));
+      if (typeof data === "string") {
+        return;
+      }
+    }
   }
 
   /** Begins anew. */
@@ -152,7 +162,7 @@ export class TerminalView {
     if (wanted !== font) {
       this.terminal.options.fontSize = wanted;
     }
-    const fitting = Math.floor((room.rows * font) / wanted);
+    const fitting = wanted === font ? room.rows : (this.#fit.proposeDimensions()?.rows ?? room.rows);
     const shown = this.#alternate ? rows : Math.max(4, fitting);
     if (this.terminal.cols !== cols || this.terminal.rows !== shown) {
       this.terminal.resize(cols, shown);

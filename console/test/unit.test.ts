@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { complete, wordAt } from "../src/completion.ts";
-import { diff } from "../src/diff.ts";
+import { diffLines } from "../src/diff.ts";
 import { clock, duration, ending, firstLine, sign, size, title, toneOf } from "../src/format.ts";
 import { commentSign, highlight } from "../src/highlight.ts";
 import { firstLineStart, linesOf } from "../src/plain.ts";
@@ -152,14 +152,22 @@ test("hostile output takes linear time", () => {
   assert.ok(performance.now() - begun < 2000);
 });
 
-test("a diff has what changed and three lines around it", () => {
-  const before = "a\nb\nc\nd\ne\nf\ng\n";
-  const kinds = diff(before, before.replace("d\n", "D\nx\n")).map((line) => `${line.kind[0]}${line.text}`);
-  assert.deepEqual(kinds, ["sa", "sb", "sc", "rd", "aD", "ax", "se", "sf", "sg"]);
-  assert.deepEqual(diff("a\n", "a\n"), []);
-  assert.deepEqual(diff("", "a\n"), [{ kind: "added", text: "a" }]);
-  const large = Array.from({ length: 5000 }, (_, index) => `${index}`).join("\n");
-  assert.equal(diff(large, large.replaceAll("1", "x")).filter((line) => line.kind === "gap").length > 0, true);
+test("a unified diff is shown without its header, with gaps between its parts", () => {
+  const text =
+    "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n same\n--- old\n+++ new\n@@ -9 +9 @@\n-a\n\\ No newline at end of file\n+b\n[the diff is longer and was cut here]\n";
+  assert.deepEqual(
+    diffLines(text).map((line) => `${line.kind}: ${line.text}`),
+    [
+      "same: same",
+      "removed: -- old",
+      "added: ++ new",
+      "gap: ",
+      "removed: a",
+      "note: No newline at end of file",
+      "added: b",
+      "note: [the diff is longer and was cut here]",
+    ],
+  );
 });
 
 test("code is coloured by words, strings, numbers and comments", () => {

@@ -55,9 +55,9 @@ class TerminalQuery(Query, frozen=True, kw_only=True):
 
 
 class SignalMessage(Request, frozen=True, kw_only=True):
-    """One signal for the command that runs."""
+    """One signal for the command that runs; without one, the end of it, by the signals of a kill."""
 
-    signal: str
+    signal: str | None = None
 
 
 class RunMessage(Request, frozen=True, kw_only=True):
@@ -304,9 +304,9 @@ class _Attached:
                 case ResizeRequest():
                     self._shell.resize(request.rows, request.cols)
                 case SignalMessage():
-                    number = signal_number(request.signal)
+                    number = None if request.signal is None else signal_number(request.signal)
                     self._note("signal", request, self._shell.run)
-                    await self._shell.kill(number)
+                    await self._shell.kill(number, person=True)
                 case RunMessage():
                     await self._run(request.command)
                     self._note("run", request, self._typed_into)
@@ -339,7 +339,7 @@ class _Attached:
         computer, shell = self._computer, self._shell
         if computer.settings.shell.start_on_run and shell is computer.main:
             await computer.ensure_started()
-        self._typed_into = shell.submit(Command(text=text))
+        self._typed_into = shell.submit(Command(text=text), person=True)
 
 
 def _decoded(text: bytes) -> Request:

@@ -300,7 +300,7 @@ class LiveRun(Run):
         self.stdin_accepted = 0
         """Bytes of standard input that were accepted for the terminal."""
         self.typed_by_person = False
-        """Whether somebody at the terminal has typed into it."""
+        """Whether somebody at the terminal has typed it, typed into it, or sent it a signal."""
         self.peak_memory = 0
         """Bytes, of bash and all below it: as sampled, or as the kernel says."""
         self.cpu_seconds = 0.0
@@ -533,6 +533,7 @@ class LiveRun(Run):
             error=ending.error,
             description=_beginning(command.description),
             sizes=self._sizes,
+            typed_by_person=self.typed_by_person,
         )
         return record
 

@@ -152,10 +152,13 @@ class Shell:
         run_id: str | None = None,
         stdin_file: int = -1,
         comparison: Comparison | None = None,
+        *,
+        person: bool = False,
     ) -> LiveRun:
         """Start `command` and return its run; `stdin_file` is a descriptor that it reads, where it is not -1.
 
-        `comparison` has looked at the files before, and tells what the run did to them.
+        `comparison` has looked at the files before, and tells what the run did to them. `person` says that somebody
+        has typed the command at the terminal.
 
         Raises `Conflict` in the wrong state, `InvalidRequest`, `ShellStartFailed` where a command with pipes cannot be.
         """
@@ -178,6 +181,7 @@ class Shell:
         run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
         run.working_directory = bash.directory
         run.comparison = comparison
+        run.typed_by_person = person
         if bash.size != DEFAULT_SIZE:
             run.resized(*bash.size)
         try:
@@ -212,18 +216,19 @@ class Shell:
         )
         return run
 
-    async def kill(self, number: int | None = None, run: LiveRun | None = None) -> KillResult:
+    async def kill(self, number: int | None = None, run: LiveRun | None = None, *, person: bool = False) -> KillResult:
         """End the run, keeping the shell where possible; or send one signal and return at once.
 
-        With `run`, only where that one is going on.
+        With `run`, only where that one is going on. `person` says that somebody at the terminal does so.
         """
         self.check(Event.KILL)
         execution = self._execution
         if execution is None or run not in (None, execution.run):
             return KillResult(state=self.state, run=None, killed=False, survivors=())
         current, survivors = execution.run, tuple[int, ...]()
+        current.typed_by_person = current.typed_by_person or person
         if number is None:
-            await execution.end(Cause.KILLED, "Killed by request.")
+            await execution.end(Cause.KILLED, "Killed by a person." if person else "Killed by request.")
             killed, survivors = True, current.background_pids
         else:
             killed = await execution.signal(number)

@@ -66,7 +66,7 @@ def ending_parts(result: RunResult) -> list[str]:
     """Return how a run ended, or that it has not; then what else there is to know of it."""
     notes = [warning.rstrip(".") for warning in result.warnings or ()]
     if result.typed_by_person is True:
-        notes.append("a person has typed into this command's terminal")
+        notes.append("a person has typed into this command's terminal, or sent it a signal")
     if result.status is RunStatus.RUNNING:
         return ["waiting for input" if result.awaiting_input else "still running", *notes]
     if result.cause is Cause.DEADLINE and result.error:

@@ -57,10 +57,30 @@ def test_the_size_is_set(daemon: RunningDaemon) -> None:
 
 def test_a_signal_is_sent(daemon: RunningDaemon) -> None:
     with websocket(daemon.url) as terminal:
-        terminal.tell("run", command="echo begun; sleep 100")
+        run_id = daemon.start("echo begun; sleep 100")
         terminal.until(lambda: terminal.shown)
         terminal.tell("signal", signal="TERM")
-        assert terminal.until_told("run", status="killed")["signal"] == 15
+        ended = terminal.until_told("run", status="killed")
+        assert (ended["signal"], ended["typed_by_person"]) == (15, True)
+    assert daemon.json("GET", f"/runs/{run_id}")["typed_by_person"] is True
+
+
+def test_a_person_ends_a_command(daemon: RunningDaemon) -> None:
+    """Without naming a signal, as a kill does, so that one that is deaf to the first ends too; its result says who."""
+    run_id = daemon.start("(trap '' INT; echo begun; sleep 100)")
+    with websocket(daemon.url) as terminal:
+        terminal.until(lambda: terminal.shown)
+        terminal.tell("signal")
+        ended = terminal.until_told("run", status="killed")
+        assert (ended["error"], ended["typed_by_person"]) == ("Killed by a person.", True)
+    assert daemon.json("GET", f"/runs/{run_id}")["typed_by_person"] is True
+
+
+def test_a_command_that_a_person_has_typed_says_so_from_its_begin(daemon: RunningDaemon) -> None:
+    with websocket(daemon.url) as terminal:
+        terminal.tell("run", command="true")
+        assert terminal.until_told("run", status="running")["typed_by_person"] is True
+        assert terminal.until_told("run", status="completed")["typed_by_person"] is True
 
 
 @pytest.mark.parametrize(("query", "shown"), [("", b"0123456789"), ("?replay=4", b"6789"), ("?replay=0", b"")])
