@@ -19,8 +19,15 @@ const TOOL = [
   "}",
 ].join("\n");
 
-const SEARCH =
-  'import { index } from "./index.ts";\n\n// Words are compared without case.\nexport function search(words: string): Hit[] {\n  const wanted = words.toLowerCase().split(" ");\n  return index.filter((row) => wanted.every((word) => row.text.includes(word))).slice(0, 20);\n}\n';
+const SEARCH = `import { index } from "./index.ts";
+
+// Words are compared without case.
+export function search(text: string): Hit[] {
+  const words = text.toLowerCase().split(" ");
+  const hits = index.filter((row) => row.has(words));
+  return hits.slice(0, 20);
+}
+`;
 
 before(async () => {
   daemon = new Daemon();
@@ -74,7 +81,7 @@ for (const scheme of ["dark", "light"]) {
       await page.waitForTimeout(2500); // for a few figures of what it uses
       await look("live");
       if (scheme === "dark" && size === "wide") {
-        await page.setViewportSize({ width: 1060, height: 660 });
+        await page.setViewportSize({ width: 1060, height: 690 });
         await page.waitForTimeout(500);
         await person.shot("readme"); // docs/console.png is this one
         await page.setViewportSize({ width, height });

@@ -4,7 +4,7 @@ import { ApiError, withQuery } from "./api.ts";
 import { diffLines } from "./diff.ts";
 import { fileName, size, timeOfDay } from "./format.ts";
 import { commentSign, highlight } from "./highlight.ts";
-import { type Change, listChanges } from "./history.ts";
+import { type Change, listChanges, same } from "./history.ts";
 import { download } from "./output.tsx";
 import { store, useStore } from "./store.ts";
 import { TEXT } from "./text.ts";
@@ -77,7 +77,7 @@ export function Files() {
         (told) => {
           if (current) {
             setChanges(told);
-            setLooked((was) => told.find((each) => was && each.path === was.path && each.at === was.at) ?? null);
+            setLooked((was) => told.find((each) => same(each, was)) ?? null);
           }
         },
         () => undefined, // the connection tells for itself that it is lost
@@ -118,7 +118,7 @@ export function Files() {
       {looked ? (
         <ChangeView
           change={looked}
-          newest={changes.find((each) => each.path === looked.path) === looked}
+          newest={changes.find((each) => each.path === looked.path)?.at === looked.at}
           onOpen={open}
           observer={observer}
         />
@@ -396,14 +396,14 @@ function History({ changes, looked, onLook }: HistoryProps) {
           <li key={`${change.at} ${change.path}`}>
             <button
               type="button"
-              class={change === looked ? "chosen" : ""}
-              aria-pressed={change === looked}
+              class={same(change, looked) ? "chosen" : ""}
+              aria-pressed={same(change, looked)}
               title={change.path}
               onClick={() => onLook(change)}
             >
               <bdi class="mono">{fileName(change.path)}</bdi>
               <span class="faint">{change.operation}</span>
-              <span class="faint time">{timeOfDay(change.at)}</span>
+              <span class="faint time">{timeOfDay(change.at).slice(0, 5)}</span>
             </button>
           </li>
         ))}

@@ -29,3 +29,8 @@ export async function listChanges(): Promise<Change[]> {
   }
   return found.sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, MOST);
 }
+
+/** Returns whether both are the same change, from whichever listing. */
+export function same(one: Change, other: Change | null): boolean {
+  return one.path === other?.path && one.at === other.at;
+}

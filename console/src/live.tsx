@@ -41,13 +41,16 @@ export function Live({ session }: { session: string }) {
   const own = useRef(false);
   const [there, setThere] = useState(true);
   const [typing, setTyping] = useState(false);
+  /** Whether there was a connection once: where it is lost, what was shown stays until there is a new one. */
+  const [opened, setOpened] = useState(false);
   const off = observer || phase !== "open";
   const shell = model.shells.get(session);
   const run = model.current(session);
   const state = shell?.state ?? "available";
 
+  useEffect(() => setOpened((before) => before || phase === "open"), [phase]);
   useEffect(() => {
-    if (phase !== "open") {
+    if (!opened) {
       return;
     }
     const link = connect(host.current as HTMLDivElement, session, setThere, setTyping);
@@ -57,7 +60,7 @@ export function Live({ session }: { session: string }) {
       setTyping(false);
       link.close();
     };
-  }, [session, phase]);
+  }, [session, opened]);
 
   useEffect(() => {
     if (own.current && !typing && state === "ready") {
@@ -259,9 +262,6 @@ function connect(
     if (closed || !store.api) {
       return;
     }
-    view.clear();
-    shown = null;
-    again = false;
     measured = performance.now();
     await measure(view, session);
     if (closed || !store.api) {
@@ -272,6 +272,10 @@ function connect(
     let shownSoFar = Promise.resolve();
     mine.onopen = () => {
       retry = FIRST_RETRY;
+      waiting.length = waitingSize = leftOut = 0;
+      view.clear();
+      shown = null;
+      again = false;
       told(true);
       // What comes waits until the end of the run before is shown: that has been asked for when nothing new can be missed.
       shownSoFar = lastRun(view, session).then((runId) => {

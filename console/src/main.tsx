@@ -171,7 +171,11 @@ function onKey(event: KeyboardEvent): void {
 
 applyTheme();
 document.addEventListener("keydown", onKey, true);
-addEventListener("hashchange", () => store.begin());
+addEventListener("hashchange", () => {
+  if (/[#&]key=/.test(location.hash)) {
+    store.begin(); // but not for the link that skips to the terminal
+  }
+});
 for (const name of ["dragover", "drop"]) {
   addEventListener(name, (event) => event.preventDefault()); // a file that misses its place must not replace the page
 }
