@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { chromium } from "playwright-core";
 
 export const KEY = "console-test-key";
-export const PATIENCE = 20_000;
+export const PATIENCE = 60_000;
 const SHOTS = process.env.SHELLD_SCREENSHOTS;
 const PROGRAM = resolve(import.meta.dirname, "../../.venv/bin/shelld-py");
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
