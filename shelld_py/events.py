@@ -53,7 +53,7 @@ class Happening(NamedTuple):
     data: bytes | None
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     """What was seen of the shells at one moment."""
 
     ports: tuple[PortEvent, ...]
@@ -220,7 +220,7 @@ class Events:
         finally:
             self._looking = None
 
-    def _look(self, pids: Mapping[str, int], wanted: Collection[EventType]) -> _Look:
+    def _look(self, pids: Mapping[str, int], wanted: Collection[EventType]) -> _Sample:
         ports = dict[int, PortEvent]()
         if EventType.PORT_OPENED in wanted:
             for session_id, pid in pids.items():
@@ -230,7 +230,7 @@ class Events:
         if EventType.RESOURCES in wanted:
             resources = [self._resources(session_id, pid) for session_id, pid in pids.items()]
             self._cpu = {session_id: self._cpu[session_id] for session_id in pids}
-        return _Look(tuple(ports.values()), tuple(resources))
+        return _Sample(tuple(ports.values()), tuple(resources))
 
     def _resources(self, session_id: str, pid: int) -> ShellResources:
         usage, now = tree_usage(pid), time.monotonic()
@@ -268,7 +268,7 @@ class Reader:
         """When to look for this one next, by what at."""
         self._ports: dict[int, PortEvent] = {}
         """Those that this one was told of."""
-        self._seen: dict[EventType, _Look] = {}
+        self._seen: dict[EventType, _Sample] = {}
         """What was seen and is not told yet."""
 
     def wake(self) -> None:
@@ -281,7 +281,7 @@ class Reader:
         self.due = {}
         self._woken.set()
 
-    def see(self, look: _Look, now: float) -> None:
+    def see(self, look: _Sample, now: float) -> None:
         """Take what was looked at, where it was due; what was seen before and is not told is out of date."""
         for kind, when in self.due.items():
             if when <= now:

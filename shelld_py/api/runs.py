@@ -23,7 +23,7 @@ from shelld_py.http.run_requests import StdinQuery, stdin_request
 from shelld_py.models import AcceptedInput, KillResult, OutputFormat, RunResult, RunStatus, Stream, Streams, WaitResult
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.request_data import DurationText, MaxOutput, StdinRequest
-from shelld_py.shells.conditions import Condition, Reader, Until
+from shelld_py.shells.conditions import Condition, LogReader, Until
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.shells.shell import Shell
 
@@ -222,7 +222,7 @@ async def _reached_condition(call: Call[WaitQuery, None], run: Run, timeout: flo
     conditions = [Condition.parse(text) for text in query.until]
     one = query.cursor is not None or "stream" in call.request.query_params
     logs = {name: run.log(name) for name in ([query.stream] if one else Stream)}
-    readers = [Reader(name, log, query.cursor or 0) for name, log in logs.items() if log]
+    readers = [LogReader(name, log, query.cursor or 0) for name, log in logs.items() if log]
     wait = Until(conditions, run, call.computer.shells.find(run.session_id), readers)
     reached = await _while_connected(call.request, wait.wait(timeout))
     return reached.text if reached else None

@@ -21,7 +21,7 @@ _BURST: Final = 4
 """Buffers that are read before other events get their turn: a millisecond, with the log on disk."""
 
 
-class Output:
+class OutputPipe:
     """The end of a pipe that is read."""
 
     def __init__(self, descriptor: int, sink: Sink) -> None:
@@ -73,7 +73,7 @@ class Output:
         return count
 
 
-class Input:
+class InputPipe:
     """The end of a pipe that is written: what it does not take at once follows when there is room."""
 
     def __init__(self, descriptor: int) -> None:

@@ -23,7 +23,7 @@ from shelld_py.bash.channels import write_all
 from shelld_py.bash.command import Script, encoded
 from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.keeper import REPORT, STARTED, TEXT_DESCRIPTOR, Keepers, Order, give
-from shelld_py.bash.pipes import Input, Output
+from shelld_py.bash.pipes import InputPipe, OutputPipe
 from shelld_py.bash.process import Evaluation, Outcome
 from shelld_py.bash.root import Death, Root
 from shelld_py.errors import ShellStartFailed, StdinClosed
@@ -66,8 +66,8 @@ class Program(Root):
         self._known = asyncio.Event()
         self._over: asyncio.Future[int | Death] | None = None
         self._keeper: socket.socket | None = None
-        self._outputs: list[Output] = []
-        self._input: Input | None = None
+        self._outputs: list[OutputPipe] = []
+        self._input: InputPipe | None = None
 
     @classmethod
     async def start(
@@ -127,7 +127,7 @@ class Program(Root):
             for target in (sink, stderr_sink):
                 reading, writing = os.pipe2(os.O_CLOEXEC)
                 given.append(writing)
-                self._outputs.append(Output(reading, target))
+                self._outputs.append(OutputPipe(reading, target))
             user = self._user
             if user:
                 pipes = given[-3:] if stdin_open else given[-2:]
@@ -249,7 +249,7 @@ class Program(Root):
             return os.dup(file)
         if stdin_open:
             reading, writing = os.pipe2(os.O_CLOEXEC)
-            self._input = Input(writing)
+            self._input = InputPipe(writing)
             if text:
                 self._input.write(encoded(text))
             return reading

@@ -110,7 +110,7 @@ def read_input() -> "asyncio.Queue[bytes]":
     return typed
 
 
-class Screen:
+class TerminalOutput:
     """Output of a program's terminal, made ready for ours, which is in raw mode.
 
     The daemon's terminals leave LF as it is, and so does raw mode, so the carriage return is added here; but not
@@ -164,7 +164,7 @@ class Attachment:
         self._ended = contextlib.ExitStack()
         """What is to be undone at the end."""
         self._main: asyncio.Task[object] | None = None
-        self._screen = Screen()
+        self._screen = TerminalOutput()
         self._websocket: WebSocket | None = None
         """Where what is typed goes, as long as there is a connection."""
         self._connected = asyncio.Event()

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from shelld_py.client.attach import LEAVE_FULL_SCREEN, Screen
+from shelld_py.client.attach import LEAVE_FULL_SCREEN, TerminalOutput
 from shelld_py.client.client import AsyncClient
 from shelld_py.client.failures import UnknownAnswer
 from shelld_py.client.printing import complain, write
@@ -58,9 +58,9 @@ def _events(recording: bytes) -> Iterator[tuple[float, str, str]]:
 
 
 @contextlib.contextmanager
-def _own_terminal() -> Iterator[Screen]:
+def _own_terminal() -> Iterator[TerminalOutput]:
     """Have our terminal be shown what another program wrote, for a while; Ctrl-C is ours all the time."""
-    loop, task, screen = asyncio.get_running_loop(), asyncio.current_task(), Screen()
+    loop, task, screen = asyncio.get_running_loop(), asyncio.current_task(), TerminalOutput()
     modes = termios.tcgetattr(0) if os.isatty(0) else None
     for number in (signal.SIGTERM, signal.SIGHUP):  # no signal may keep the terminal from its modes
         if task:

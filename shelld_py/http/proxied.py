@@ -106,7 +106,7 @@ class ProxiedPorts:
         await self.links.use(scope["link"])(scope, receive, send)
 
     async def _pass_on(self, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
-        from shelld_py.proxy.passing import Exchange, connect
+        from shelld_py.proxy.passing import ProxiedExchange, connect
 
         if target.port in self._own_ports:
             raise PortNotOpen(f"The port {target.port} is the daemon's own.")
@@ -116,7 +116,7 @@ class ProxiedPorts:
         connected = await connect(target, self._roots)
         # Whatever is shown at the daemon's own address must not run there: pages of the daemon have that origin.
         added = [] if scope["for_browsers"] else [(b"content-security-policy", b"sandbox")]
-        exchange = Exchange(connected, scope, receive, send, self._settings.proxy_timeout)
+        exchange = ProxiedExchange(connected, scope, receive, send, self._settings.proxy_timeout)
         await exchange.run(self._keys.is_key, added)
 
     def _is_passed_on(self, scope: Scope, path: bytes) -> bool:

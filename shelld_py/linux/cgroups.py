@@ -59,7 +59,7 @@ class CgroupsUnavailable(Exception):
     """Why there are no cgroups for shells."""
 
 
-class Events(Struct, frozen=True):
+class CgroupEvents(Struct, frozen=True):
     """How often something has happened in a cgroup since it was made."""
 
     killed: int = 0
@@ -134,10 +134,10 @@ class ShellCgroup:
             return peak
         return peak if peak > self._peak_before else None
 
-    def events(self) -> Events:
+    def events(self) -> CgroupEvents:
         """Return what has happened so far, here and below."""
         memory, tasks = self._table("memory.events"), self._table("pids.events")
-        return Events(memory.get("oom_kill", 0), memory.get("oom", 0), tasks.get("max", 0))
+        return CgroupEvents(memory.get("oom_kill", 0), memory.get("oom", 0), tasks.get("max", 0))
 
     def kill(self) -> bool:
         """Kill all that lives here at once (cgroup.kill, Linux 5.14). Returns whether the kernel can do that."""

@@ -73,7 +73,7 @@ async def connect(target: Target, roots: Callable[[], Iterable[int]]) -> Connect
     )
 
 
-class Exchange:
+class ProxiedExchange:
     """One request that is passed on. `run` it once."""
 
     def __init__(self, connected: Connected, scope: Scope, receive: Receive, send: Send, seconds: float) -> None:

@@ -87,7 +87,7 @@ class Condition(Struct, frozen=True):
         raise InvalidRequest(f"until: there is no condition {text!r}. There are: {_FORMS}.")
 
 
-class Reader(Struct):
+class LogReader(Struct):
     """A stream to look for lines in, and how far that has come."""
 
     stream: Stream
@@ -99,7 +99,7 @@ class Until:
     """One wait for the first of several conditions."""
 
     def __init__(
-        self, conditions: Sequence[Condition], run: Run, shell: Shell | None, readers: Sequence[Reader]
+        self, conditions: Sequence[Condition], run: Run, shell: Shell | None, readers: Sequence[LogReader]
     ) -> None:
         """`shell` is None when it is gone; lines are looked for in `readers`."""
         self._conditions = conditions
@@ -249,7 +249,7 @@ class Until:
             await asyncio.wait({change})
 
 
-async def _match(matcher: LineMatcher, reader: Reader, *, ended: bool) -> int | None:
+async def _match(matcher: LineMatcher, reader: LogReader, *, ended: bool) -> int | None:
     """Look through what there is past the reader's cursor; return the index of the pattern that was found first."""
     while True:
         chunk = reader.log.read(reader.cursor, READ_SIZE)

@@ -16,7 +16,7 @@ from typing import Final
 
 from shelld_py.config import CgroupUse, LimitSettings
 from shelld_py.linux import cgroup_paths, processes
-from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup
+from shelld_py.linux.cgroups import CgroupEvents, Cgroups, CgroupsUnavailable, ShellCgroup
 from shelld_py.linux.oom import MemoryLimit
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.linux.users import User
@@ -143,7 +143,9 @@ def limits_for_cgroups(limits: LimitSettings) -> bool:
     return limits.cgroups is CgroupUse.AUTO and any((limits.cpu_percent, limits.memory_mb, limits.processes))
 
 
-def counted_breach(limits: LimitSettings, before: Events, now: Events, peak: int | None) -> tuple[Cause, str] | None:
+def counted_breach(
+    limits: LimitSettings, before: CgroupEvents, now: CgroupEvents, peak: int | None
+) -> tuple[Cause, str] | None:
     """Return which limit the kernel's counters say was broken between `before` and `now`; `peak` is in bytes."""
     killed, refused = now.killed - before.killed, now.refused - before.refused
     if limits.memory_mb and killed and now.exhausted > before.exhausted:

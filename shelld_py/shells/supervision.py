@@ -26,7 +26,7 @@ from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
 from shelld_py.config import LimitSettings
 from shelld_py.linux import processes
-from shelld_py.linux.cgroups import Events, ShellCgroup
+from shelld_py.linux.cgroups import CgroupEvents, ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.processes import ProcessStat
 from shelld_py.models import Cause
@@ -41,7 +41,7 @@ _LONGEST_PAUSE: Final = 0.3
 """Seconds between two looks at most: three of them in a row are still within a second."""
 
 _PAUSE_GROWTH: Final = 1.3
-_NOTHING: Final = Events()
+_NOTHING: Final = CgroupEvents()
 
 
 class Supervisor:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from ptyprocess import PtyProcess
 
-from shelld_py.client.attach import Screen
+from shelld_py.client.attach import TerminalOutput
 from shelld_py.client.commands import describe
 from shelld_py.models import ShellState, Status
 from tests.api.conftest import Gate
@@ -375,7 +375,7 @@ def test_the_terminal_gets_its_modes_back(request: pytest.FixtureRequest, start_
     ],
 )
 def test_line_ends_for_a_raw_terminal(pieces: list[str], shown: str) -> None:
-    screen = Screen()
+    screen = TerminalOutput()
     assert b"".join(screen.shown(piece.encode()) for piece in pieces) == shown.encode()
 
 

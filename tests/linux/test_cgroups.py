@@ -17,7 +17,7 @@ from shelld_py.bash.confinement import Confinement
 from shelld_py.config import CgroupUse, LimitSettings
 from shelld_py.linux import cgroup_paths, oom
 from shelld_py.linux.cgroup_paths import OwnCgroup
-from shelld_py.linux.cgroups import Cgroups, CgroupsUnavailable, Events, ShellCgroup, pids_in, remove_stale
+from shelld_py.linux.cgroups import CgroupEvents, Cgroups, CgroupsUnavailable, ShellCgroup, pids_in, remove_stale
 from shelld_py.models import Cause
 from shelld_py.shells.limits import confine, counted_breach, limits_for_cgroups, task_ceiling
 from tests import cgroups
@@ -136,9 +136,9 @@ def test_figures_as_the_kernel_writes_them(tmp_path: Path) -> None:
     (tmp_path / "sub/cgroup.procs").write_text("12\n")
     cgroup = ShellCgroup(tmp_path, [])
     assert (cgroup.cpu_seconds(), cgroup.memory(), cgroup.processes()) == (1.5, 4096, 3)
-    assert cgroup.events() == Events(killed=3, exhausted=2, refused=5)
+    assert cgroup.events() == CgroupEvents(killed=3, exhausted=2, refused=5)
     bare = ShellCgroup(tmp_path / "sub", [])
-    assert (bare.cpu_seconds(), bare.memory(), bare.peak(), bare.events()) == (0, None, None, Events())
+    assert (bare.cpu_seconds(), bare.memory(), bare.peak(), bare.events()) == (0, None, None, CgroupEvents())
     bare.begin_peak()
     assert bare.peak() is None
 
@@ -158,18 +158,23 @@ def test_the_peak_of_an_older_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "now", "cause", "error"),
     [
-        ({"memory_mb": 100}, Events(1, 1, 0), None, ""),
-        ({"memory_mb": 100}, Events(3, 2, 0), Cause.OOM, "limits.memory_mb is 100, .* peak of 2.0 MB .*rose by 2"),
-        ({"memory_mb": 100}, Events(3, 1, 0), None, ""),
-        ({}, Events(3, 2, 0), None, ""),
-        ({"processes": 10}, Events(1, 1, 4), Cause.LIMIT, "limits.processes is 10, .* beyond 74 .* 4 times"),
-        ({"memory_mb": 100}, Events(1, 1, 4), None, ""),
+        ({"memory_mb": 100}, CgroupEvents(1, 1, 0), None, ""),
+        (
+            {"memory_mb": 100},
+            CgroupEvents(3, 2, 0),
+            Cause.OOM,
+            "limits.memory_mb is 100, .* peak of 2.0 MB .*rose by 2",
+        ),
+        ({"memory_mb": 100}, CgroupEvents(3, 1, 0), None, ""),
+        ({}, CgroupEvents(3, 2, 0), None, ""),
+        ({"processes": 10}, CgroupEvents(1, 1, 4), Cause.LIMIT, "limits.processes is 10, .* beyond 74 .* 4 times"),
+        ({"memory_mb": 100}, CgroupEvents(1, 1, 4), None, ""),
     ],
     ids=["nothing", "memory", "memory of the machine", "no limit on memory", "forks", "no limit on processes"],
 )
-def test_what_the_counters_say(limits: dict[str, int], now: Events, cause: Cause | None, error: str) -> None:
+def test_what_the_counters_say(limits: dict[str, int], now: CgroupEvents, cause: Cause | None, error: str) -> None:
     """A limit was broken where the counter of its own has risen."""
-    found = counted_breach(LimitSettings(**limits), Events(1, 1, 0), now, 2 << 20)
+    found = counted_breach(LimitSettings(**limits), CgroupEvents(1, 1, 0), now, 2 << 20)
     assert (found[0] if found else None) is cause
     if found:
         assert re.search(error, found[1])

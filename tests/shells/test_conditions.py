@@ -9,7 +9,7 @@ import pytest
 from shelld_py.errors import InvalidRequest
 from shelld_py.models import Stream
 from shelld_py.request_data import Command
-from shelld_py.shells.conditions import Condition, Kind, Reader, Until
+from shelld_py.shells.conditions import Condition, Kind, LogReader, Until
 from shelld_py.shells.run import LiveRun
 from shelld_py.shells.shell import Shell
 from tests.shells.places import in_shell
@@ -19,7 +19,7 @@ def wait(shell: Shell, run: LiveRun, conditions: Sequence[str]) -> Until:
     """Return a wait for `conditions`, with lines looked for in standard output."""
     log = run.log(Stream.STDOUT)
     assert log is not None
-    return Until([Condition.parse(text) for text in conditions], run, shell, [Reader(Stream.STDOUT, log, 0)])
+    return Until([Condition.parse(text) for text in conditions], run, shell, [LogReader(Stream.STDOUT, log, 0)])
 
 
 @pytest.mark.parametrize(
