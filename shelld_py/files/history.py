@@ -279,10 +279,13 @@ class History:
             self._steps.clear()
             self._diffs.clear()
             self._diff_size = 0
-            with own_files(), contextlib.suppress(FileNotFoundError):
+            # A command can have removed the directory, or put something else in its place: that must not keep the
+            # daemon from its end.
+            with own_files(), contextlib.suppress(OSError):
                 for name in os.listdir(self._directory):
                     if _BACKUP_NAME.fullmatch(name):
-                        os.unlink(self._path(name))
+                        with contextlib.suppress(OSError):
+                            os.unlink(self._path(name))
 
     def _step(
         self,

@@ -30,7 +30,9 @@ from msgspec import Struct
 _SEGMENTS: Final = 4
 _RETRY_AFTER: Final = 1024 * 1024
 _COPY_SIZE: Final = 1024 * 1024
-_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A command can have put a FIFO in the place of a log, where the event loop would wait for ever, or a link."""
+_OPEN: Final = os.O_RDWR | os.O_APPEND | _SAFE
 _CREATE: Final = _OPEN | os.O_CREAT
 
 Extents = tuple[tuple[int, int], ...]
@@ -282,9 +284,12 @@ class OutputLog:
         while True:
             path = self._path(name)
             try:
-                with open(path, "rb", buffering=0) as file:
-                    return os.pread(file.fileno(), length, at)
-            except FileNotFoundError:
+                descriptor = os.open(path, os.O_RDONLY | _SAFE)
+                try:
+                    return os.pread(descriptor, length, at)
+                finally:
+                    os.close(descriptor)
+            except OSError:
                 if path == self._path(name):
                     return b""
 
@@ -295,10 +300,10 @@ class OutputLog:
         """Copy what lies in segments to the end of the head; return where all lies then."""
         joined: list[_Piece] = []
         at = 0
-        with Path(self._path(self._name)).open("ab") as head:
+        with open(os.open(self._path(self._name), os.O_WRONLY | os.O_APPEND | _SAFE), "ab") as head:
             for piece in self._pieces:
                 if piece.name != self._name:
-                    with Path(self._path(piece.name)).open("rb") as segment:
+                    with open(os.open(self._path(piece.name), os.O_RDONLY | _SAFE), "rb") as segment:
                         segment.seek(piece.at)
                         _copy(segment.fileno(), head.fileno(), piece.length)
                 joined.append(_Piece(piece.start, piece.length, self._name, at))

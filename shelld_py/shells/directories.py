@@ -29,7 +29,7 @@ LARGEST_SNAPSHOT: Final = 256 * 1024 * 1024
 """Bytes of a snapshot that is believed: a command of `server.max_body` that is escaped throughout is far below."""
 
 _READY_FILES: Final = (LOG_NAMES[Stream.STDOUT], SNAPSHOT)
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FEW_FILES: Final = 16
 _FEW_BYTES: Final = 16 * 1024 * 1024
 """What is removed at once: freeing the blocks of so much takes about a millisecond, on ext4."""

@@ -43,7 +43,7 @@ _ERASED: Final = 2
 _NAME: Final = re.compile(r"([0-9]{8,18})\.journal")
 _LARGEST_NUMBER: Final = 10**17
 """Of a segment: what has a larger one is none of ours, and a name after it could not be found again."""
-_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Segment:
@@ -147,7 +147,8 @@ class Journal:
 
     def read(self, place: FrameLocation) -> Frame:
         """Return what lies at a place. Raises `OSError`, also where that is no record."""
-        descriptor = os.open(place.segment.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # A command can have put a FIFO there, for which the event loop would wait.
+        descriptor = os.open(place.segment.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             head = _parsed(os.pread(descriptor, _HEAD_SIZE, place.offset), 0)
             if head is None or head[0] != _RECORD:

@@ -5,6 +5,7 @@ import fcntl
 import http.client
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -88,6 +89,16 @@ def test_quit(start_daemon) -> None:
     """SIGQUIT, which Ctrl-\\ sends, is an orderly end as well."""
     daemon = start_daemon(hooks__on_shutdown="touch hook")
     daemon.process.send_signal(signal.SIGQUIT)
+    assert daemon.process.wait(60) == 0
+    assert (daemon.log.parent / "work" / "hook").exists()
+
+
+def test_end_without_a_data_directory(start_daemon) -> None:
+    """A command that has put a file in the place of the data directory does not keep the daemon from an orderly end."""
+    daemon = start_daemon(hooks__on_shutdown="touch hook")
+    shutil.rmtree(daemon.data)
+    daemon.data.touch()
+    daemon.process.send_signal(signal.SIGTERM)
     assert daemon.process.wait(60) == 0
     assert (daemon.log.parent / "work" / "hook").exists()
 

@@ -60,6 +60,21 @@ def test_the_file_is_private(tmp_path: Path) -> None:
     assert (tmp_path / "output.log").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("other", ["FIFO", "directory", "link"])
+def test_something_else_in_the_place_of_a_log(tmp_path: Path, other: str) -> None:
+    """What a command has put there is not waited for, and not followed: the bytes are gone, and reading gets on."""
+    log = log_at(tmp_path)
+    log.append(memoryview(b"abc"))
+    log.close()
+    place = tmp_path / "output.log"
+    place.unlink()
+    {"FIFO": os.mkfifo, "directory": os.mkdir, "link": lambda path: os.symlink("/etc/passwd", path)}[other](place)
+    assert log.read(0, 10) == Chunk(3, b"", 3)
+    log.append(memoryview(b"x" * 100_000))
+    assert log.size == 100_003
+    log.close()
+
+
 @pytest.mark.parametrize(
     ("offset", "limit", "expected"),
     [

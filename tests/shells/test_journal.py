@@ -86,6 +86,17 @@ def test_erased_records_are_overwritten(tmp_path: Path) -> None:
         assert list(found) == [b"secret record 0", b"secret record 2"]
 
 
+def test_a_fifo_in_the_place_of_a_segment(tmp_path: Path) -> None:
+    """What a command has put there is not waited for."""
+    with opened(tmp_path) as (journal, _):
+        place = journal.append(b"record", b"output")
+        path = Path(place.segment.path)
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(OSError, match="seek"):
+            journal.read(place)
+
+
 def test_clearing_leaves_nothing(tmp_path: Path) -> None:
     """All segments go; the journal can be used on."""
     with opened(tmp_path) as (journal, _):
