@@ -1,7 +1,5 @@
 """What is sent while it is read, from a file or a directory of this machine. Knows nothing of requests."""
 
-import tarfile
-import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -43,6 +41,9 @@ class LocalPath(Upload):
         if self._opened:
             self._opened.seek(0)
         elif self._path.is_dir():
+            import tarfile
+            import tempfile
+
             self._opened = tempfile.TemporaryFile()  # noqa: SIM115
             with tarfile.open(fileobj=self._opened, mode="w") as tar:
                 tar.add(self._path, arcname=".")

@@ -32,7 +32,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_the_client_imports_nothing_of_the_daemon() -> None:
     own = {name for name in _imported("import shelld_py.client") if name.startswith("shelld_py.")}
     shared = {"shelld_py.errors", "shelld_py.models", "shelld_py.event_data", "shelld_py.units", "shelld_py.version"}
-    shared |= {"shelld_py.files", "shelld_py.files.models"}
+    shared |= {"shelld_py.files", "shelld_py.files.models", "shelld_py.request_data"}
     assert {name for name in own if not name.startswith("shelld_py.client")} == shared
 
 
