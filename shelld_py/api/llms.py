@@ -37,8 +37,9 @@ curl $URL/exec -H "X-Shell-Key: $KEY" -H 'Content-Type: application/json' -d '{"
 - Start a server with `"timeout": 0` and wait for `until=port:8000`. Choose `run_id` yourself, and a repeat of the
   request joins the run.
 - Paths of files are relative to the start directory. `replace` replaces every occurrence of `old_string`; give
-  `expected_replacements`. `undo` takes back the last change of a file.
+  `expected_replacements`. `undo` takes back the last change of a file. Each change takes `if_match` (an `etag`), too.
 """
+_OF_EVERY_CHANGE: Final = ("if_match", "if_none_match")
 
 
 @lru_cache(maxsize=1)
@@ -68,6 +69,6 @@ def _line(endpoint: Endpoint) -> str:
     told = f" ?{'&'.join(names)}" if names else ""
     model = endpoint.body.model if endpoint.body else None
     if isinstance(model, type) and issubclass(model, msgspec.Struct):
-        fields = [f"{field.name}{'' if field.required else '?'}" for field in msgspec.structs.fields(model)]
-        told += f" {{{', '.join(fields)}}}"
-    return f"- `{endpoint.method} {endpoint.path}`{told}: {endpoint.summary}\n"
+        own = [field for field in msgspec.structs.fields(model) if field.name not in _OF_EVERY_CHANGE]
+        told += f" {{{', '.join(field.name + ('' if field.required else '?') for field in own)}}}"
+    return f"- `{endpoint.method} {endpoint.path}`{told}: {endpoint.summary.partition(';')[0]}\n"

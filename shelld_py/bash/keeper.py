@@ -34,6 +34,7 @@ from shelld_py.bash.confinement import Confinement
 from shelld_py.errors import ShellStartFailed
 from shelld_py.helpers import helper_command
 from shelld_py.linux import processes
+from shelld_py.linux.orphans import adopting
 from shelld_py.linux.syscalls import be_subreaper, die_with_parent
 from shelld_py.linux.users import User
 
@@ -68,6 +69,8 @@ class Keepers:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._helper: subprocess.Popen[bytes] | None = None
+        self._adopting = contextlib.ExitStack()
+        """Holds this process a subreaper, as long as there is a helper: else keepers would not become its children."""
         self._orders: socket.socket | None = None
         self._ahead: socket.socket | None = None
         """Of the next keeper, which may still be on its way."""
@@ -106,11 +109,13 @@ class Keepers:
         if self._helper:
             self._helper.kill()
             self._helper.wait()
+        self._adopting.close()
         self._ahead = self._orders = self._helper = None
 
     def _asked(self) -> socket.socket:
         """Return the socket of a keeper that the helper is asked for. Raises `OSError` where that has died."""
         if self._orders is None:
+            self._adopting.enter_context(adopting())
             self._orders, theirs = socket.socketpair()
             with theirs:
                 self._helper = subprocess.Popen(

@@ -24,7 +24,8 @@ TOOLS: Final = (
         title="Run a shell command",
         description=(
             "Run a command as `bash -c` does, in a fresh shell, and return its output and exit code. Nothing of it is "
-            "kept for the next command: no variables, no directory. Processes put in the background with & go on, "
+            "kept for the next command: no variables, no directory. There is no terminal and no input: what asks gets "
+            "end-of-file. Processes put in the background with & go on, "
             "and their pids are returned. A command that takes too long goes on, too: the answer says how to wait."
         ),
         arguments=data.RunShellCommand,

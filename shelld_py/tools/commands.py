@@ -6,8 +6,6 @@ the call. Waiting never ends a command.
 
 import asyncio
 import posixpath
-import secrets
-import shlex
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
@@ -37,23 +35,20 @@ from shelld_py.tools.tool import Progress, ToolCall, ToolResult
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 _LAST_BYTES: Final = 4096
-_LONGEST_ARGUMENT: Final = 96 * 1024
-"""Bytes of one argument of a program that are safe everywhere: the kernel takes 128 KiB (execve(2))."""
 
 
 async def run_shell_command(arguments: RunShellCommand, call: ToolCall) -> ToolResult:
-    """Run a command as `bash -c` does, in a fresh shell."""
-    text = needed_command(arguments.command)
+    """Run a command by `bash -c`, with pipes and no input."""
     directory = resolved_directory(call, arguments.directory)
     command = Command(
-        text=as_bash_c(call.computer.settings.shell.command, text),
+        text=needed_command(arguments.command),
         directory=directory,
         description=arguments.description,
-        streams=Streams.SEPARATE,
+        streams=Streams.PIPES,
     )
     run = await start_run(call, call.computer.shells.one_shot(command, None))
     result = await run_and_show(call, run, longest_wait(call))
-    advice = job_advice(run.run_id, None, awaiting_input=result.awaiting_input)
+    advice = job_advice(run.run_id, None, reads_input=False)
     running = result.status is RunStatus.RUNNING
     return ToolResult(
         result=projection(
@@ -130,19 +125,6 @@ async def shell_metadata(_: NoArguments, call: ToolCall) -> ToolResult:
         workspace_directory=known.workspace_directory,
     )
     return ToolResult(result=result, text=f"{result.operating_system}\n{result.shell}\n{result.workspace_directory}\n")
-
-
-def as_bash_c(shell: str, command: str) -> str:
-    """Return a command line that runs `command` as `bash -c` does: not interactive, `exit` and `$$` its own.
-
-    `shell` is the command line of the shell. A command that is too long for an argument is given on a
-    descriptor, which is closed before it runs.
-    """
-    program = shlex.quote(shlex.split(shell)[0])
-    if len(command.encode("utf-8", "surrogateescape")) <= _LONGEST_ARGUMENT:
-        return f"{program} -c {shlex.quote(command)}"
-    mark = f"END_{secrets.token_hex(16)}"
-    return f"{program} -c 'eval \"$(</dev/fd/9)\" 9<&-' 9<<'{mark}'\n{command}\n{mark}\n"
 
 
 def _about(result: msgspec.Struct, shown: RunResult, run: LiveRun, advice: str) -> ToolResult:

@@ -88,12 +88,13 @@ def deadline_note(run: Run) -> str:
     return f"killed in {seconds_text(max(0.0, run.command.deadline - run.duration))} at its deadline"
 
 
-def job_advice(shell_id: str, cursor: int | None, *, awaiting_input: bool) -> str:
-    """Return how to go on with a command that runs in a shell of its own."""
+def job_advice(shell_id: str, cursor: int | None, *, awaiting_input: bool = False, reads_input: bool = True) -> str:
+    """Return how to go on with a command that runs in a shell of its own; some have no input that could be typed."""
     call = json.dumps({"shell_id": shell_id} if cursor is None else {"shell_id": shell_id, "from_cursor": cursor})
     if awaiting_input:
         return f"shell_write answers it, shell_wait {call} reads on, shell_close ends it"
-    return f"shell_wait {call} waits on, shell_write types into it, shell_close ends it"
+    types = "shell_write types into it, " if reads_input else ""
+    return f"shell_wait {call} waits on, {types}shell_close ends it"
 
 
 def session_advice(shell_id: str) -> str:

@@ -91,10 +91,21 @@ def test_a_command_that_takes_too_long_goes_on(bench: Bench) -> None:
     assert (waited.result["output"], waited.result["exit_code"]) == ("a\nb\n", 5)
 
 
+def test_run_shell_command_has_no_terminal_and_no_input(bench: Bench) -> None:
+    """So nothing is drawn for a person, and what asks does not hold anybody up; it can be ended, not typed into."""
+    called = bench.call("run_shell_command", command="read -p 'name? ' x; echo $?; test -t 1 || test -t 2; echo $?")
+    assert (called.result["stdout"], called.result["stderr"]) == ("1\n1\n", "")
+    slow = bench.call("run_shell_command", query="&timeout=100ms", command="sleep 60")
+    assert "shell_write" not in slow.text + slow.result["error"]
+    assert bench.refused("shell_write", shell_id=slow.answer["run_id"], text="x")["code"] == "stdin_closed"
+    assert bench.call("shell_close", shell_id=slow.answer["run_id"]).result["killed"]
+
+
 def test_a_command_that_asks_is_answered_at_once(bench: Bench) -> None:
-    called = bench.call("run_shell_command", command='read -p "name? " x; echo "<$x>"')
+    called = bench.call("execute_command", command='read -p "name? " x; echo "<$x>"')
     assert called.result["stderr"] == "name? "
-    assert called.result["error"].startswith("The command is waiting for input: shell_write answers it")
+    assert "waiting for input" in called.footer
+    assert "shell_write answers it" in called.footer
     shell_id = called.answer["run_id"]
     assert bench.call("shell_write", shell_id=shell_id, text="me\n").result["accepted"] == 3
     assert bench.call("shell_wait", shell_id=shell_id).result["output"] == "<me>\n"
