@@ -44,6 +44,7 @@ READY, STARTED, ENDED = range(3)
 TEXT_DESCRIPTOR: Final = 9
 _TIMEOUT: Final = 15.0
 """Seconds that a keeper has to come, as bash has."""
+_CLOSING_PATIENCE: Final = 1.0
 _ADOPTION_PAUSE: Final = 0.0001
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
@@ -102,13 +103,19 @@ class Keepers:
         raise ShellStartFailed("The process that starts commands with pipes does not come up.")
 
     def close(self) -> None:
-        """End the helper; keepers go on."""
-        for end in (self._ahead, self._orders):
-            if end:
-                end.close()
+        """End the helper, and the keeper that is ahead; the others go on."""
+        if self._orders:
+            self._orders.close()
         if self._helper:
             self._helper.kill()
             self._helper.wait()
+        if self._ahead:
+            with self._ahead, contextlib.suppress(OSError):
+                self._ahead.settimeout(_CLOSING_PATIENCE)
+                told = self._ahead.recv(REPORT.size)  # it has come, or with the helper nobody is left who could
+                self._ahead.close()
+                if told:
+                    os.waitpid(REPORT.unpack(told)[1], 0)
         self._adopting.close()
         self._ahead = self._orders = self._helper = None
 
