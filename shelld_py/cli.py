@@ -5,12 +5,14 @@ used. Those of `run`, `attach`, `replay`, `status`, `kill` and `link` are in cli
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shelld_py.errors import ConfigError
+from shelld_py.imports import put_off_imports
 from shelld_py.loading import Configuration, load, process_environment
 from shelld_py.version import __version__
 
@@ -36,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serve(sys.argv[2])
         return 0
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(serves=list(arguments[:1]) == ["serve"]).parse_args(arguments)
     environ = process_environment()
     try:
         if options.command == "check-config":
@@ -67,7 +70,11 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, serves: bool) -> argparse.ArgumentParser:
+    """Return the parser of the arguments: the other commands are left out for those that begin with `serve`.
+
+    To declare them all takes twice as long as the rest of the parsing, at each start of a daemon.
+    """
     parser = argparse.ArgumentParser(
         prog="shelld-py",
         description="The daemon that gives an LLM agent its computer.",
@@ -78,10 +85,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(parser, {})
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve (the default)")
+    _add_settings(serve, {"default": argparse.SUPPRESS})
+    if serves:
+        return parser
     health = commands.add_parser("health", help="ask a daemon whether it is alive; exit status 0 or 1")
     health.add_argument("--url", help="where it listens; by default as configured")
-    for command in (serve, health):
-        _add_settings(command, {"default": argparse.SUPPRESS})
+    _add_settings(health, {"default": argparse.SUPPRESS})
     check = commands.add_parser("check-config", help="check a configuration; exit status 0 or 2")
     check.add_argument("file", metavar="FILE")
     check.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="as for serve")
@@ -138,6 +147,9 @@ def _configuration(options: argparse.Namespace, environ: Mapping[str, str]) -> C
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     configuration = _configuration(options, environ)
+    # What is imported stays: to look for garbage in it takes a twentieth of the start. The daemon enables it again.
+    gc.disable()
+    put_off_imports()
     from shelld_py.daemon import serve
     from shelld_py.linux.syscalls import erase_variable
 

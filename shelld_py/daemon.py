@@ -184,6 +184,7 @@ class Daemon:
             sys.stdout.flush()
         self._idle.start()
         gc.freeze()
+        gc.enable()  # the start does without it
         status = 1
         try:
             waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomli
 from msgspec import Struct
 
 from shelld_py.config import KEY_PATTERN, SECTIONS, Settings, ShellSettings, did_you_mean, kinds
@@ -86,6 +85,8 @@ _Source = tuple[object, str]
 
 
 def _read_toml(file: str) -> dict[str, Any]:
+    import tomli  # here and below: most daemons start without a file
+
     try:
         return tomli.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -170,6 +171,8 @@ def _apply_override(
 def _override_value(value: str) -> object:
     """Lists and tables are written in the environment as in TOML; all else is text."""
     if value.startswith(("[", "{")):
+        import tomli
+
         try:
             return tomli.loads(f"value = {value}")["value"]
         except tomli.TOMLDecodeError:

@@ -163,16 +163,22 @@ class Application:
         )
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
         self._mcp = McpEndpoint(computer, lambda: services.toolbox, logger) if computer.settings.server.mcp else None
-        self.routes = [
-            Route(endpoint.path, partial(endpoint.__call__, services), methods=[endpoint.method])
-            for endpoint in (*ENDPOINTS, *_optional_endpoints(computer))
+        served = [
+            (each.method, each.path, partial(each.__call__, services))
+            for each in (*ENDPOINTS, *_optional_endpoints(computer))
         ]
+        others: list[Route] = []
         if self._socket_events:
-            self.routes.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
+            others.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
         if self._mcp:
-            self.routes.append(Route(MCP_PATH, self._mcp, methods=METHODS))
-        self._table = RouteTable(self.routes)
+            others.append(Route(MCP_PATH, self._mcp, methods=METHODS))
+        self._table = RouteTable(served, others)
         self._repeating = AnswerRepeats(self._table, repeats=self._repeats, starts_run=starts_run)
+
+    @property
+    def routes(self) -> list[Route]:
+        """All that is served."""
+        return self._table.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or a WebSocket for as long as it is connected."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import Server as UvicornServer
 
 from shelld_py.config import MetricsSettings, ServerSettings
 from shelld_py.errors import ConfigError
@@ -136,12 +137,12 @@ class Listener:
         return True
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """uvicorn without its signal handlers, and without its clock: it would wake up ten times a second."""
 
     def __init__(self, application: ASGIApp, settings: ServerSettings, capacity: Capacity) -> None:
         super().__init__(
-            uvicorn.Config(
+            Config(
                 application,
                 log_config=None,
                 access_log=False,

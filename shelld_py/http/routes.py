@@ -6,7 +6,7 @@ Routes are found by their path: in a table where that has no parameter, or one b
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -36,22 +36,34 @@ class RouteTable:
     So are all paths of ours. For any other, and to tell what is wrong, there is Starlette's router.
     """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
-        self._router = Router(routes, redirect_slashes=False, default=_no_route)
+    def __init__(self, served: Sequence[tuple[str, str, Serve]], others: Sequence[Route]) -> None:
+        """`served` has the method, the path and what serves it; `others` are the routes of libraries."""
+        self._served = served
+        self._others = others
         self._exact: dict[tuple[str, str], Serve] = {}
         self._below: dict[tuple[str, str, str], tuple[Serve, str]] = {}
-        for route in routes:
-            for method in route.methods or () if isinstance(route.endpoint, partial) else ():
-                if not route.param_convertors:
-                    self._exact[method, route.path] = route.endpoint
-                elif found := _ONE_PARAMETER.fullmatch(route.path):
-                    self._below[method, found["noun"], found["rest"]] = route.endpoint, found["parameter"]
+        for method, path, serve in served:
+            found = _ONE_PARAMETER.fullmatch(path)
+            for each in (method, "HEAD") if method == "GET" else (method,):
+                if found:
+                    self._below[each, found["noun"], found["rest"]] = serve, found["parameter"]
+                elif "{" not in path:
+                    self._exact[each, path] = serve
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """All, as Starlette has them. Made when they are first asked for: a pattern of each path is compiled."""
+        own = [Route(path, serve, methods=[method]) for method, path, serve in self._served]
+        return [*own, *self._others]
+
+    @cached_property
+    def _router(self) -> Router:
+        return Router(self.routes, redirect_slashes=False, default=_no_route)
 
     def exists(self, scope: Scope) -> bool:
         """Whether there is an endpoint with the method and path of a request."""
         known = (scope["method"], scope["path"]) in self._exact
-        return known or any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+        return known or any(route.matches(scope)[0] is Match.FULL for route in self.routes)
 
     def find(self, scope: Scope) -> "Serve | None":
         """Return what serves a request, if it is one of our endpoints; its parameters are in the scope then."""
@@ -77,7 +89,7 @@ class RouteTable:
         try:
             await self._router(scope, receive, send)
         except HTTPException:
-            routes = [route for route in self._routes if route.matches(scope)[0] is not Match.NONE]
+            routes = [route for route in self.routes if route.matches(scope)[0] is not Match.NONE]
             allowed = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
             raise MethodNotAllowed(
                 f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed

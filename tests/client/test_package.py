@@ -43,9 +43,40 @@ def test_the_daemon_imports_nothing_of_the_client() -> None:
 
 
 def test_a_start_does_without_what_no_first_request_needs() -> None:
-    """The start of the daemon imports no library of archives, no client of HTTP, and nothing of MCP or the tools."""
-    modules = _imported("import shelld_py.cli, shelld_py.daemon")
+    """The start of the daemon imports no library of archives, no client of HTTP, and nothing of MCP or the tools.
+
+    Nor does it execute what its libraries import and it does not need: command lines, TOML, other processes.
+    """
+    start = "from shelld_py.imports import put_off_imports; put_off_imports(); import shelld_py.cli, shelld_py.daemon"
+    modules = _imported(f"{start}; import sys; print(*[n for n, m in sys.modules.items() if '__getattr__' in vars(m)])")
     assert not modules & {"tarfile", "zipfile", "urllib.request", "mcp", "pydantic", "socketio", "engineio", "h11"}
+    assert not modules & {"click", "multiprocessing", "socketserver", "tomli", "uvicorn.main", "email.parser"}
     own = {"files.packing", "files.unpacking", "files.archive_formats", "tools.catalogue", "mcp.server", "library"}
     own |= {"http.proxied", "http.links", "proxy", "proxy.fields", "proxy.passing"}
     assert not modules & {f"shelld_py.{name}" for name in own}
+
+
+def test_the_daemon_compiles_no_dataclass() -> None:
+    """Each costs the start as much as thirty structures of msgspec do."""
+    program = (
+        "import shelld_py.cli, shelld_py.daemon, sys;"
+        "classes = [each for name, module in sys.modules.items() if name.startswith('shelld_py')"
+        "           for each in vars(module).values() if isinstance(each, type)];"
+        "print(len(classes) > 100, *[each for each in classes if '__dataclass_fields__' in vars(each)])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True\n"
+
+
+def test_what_is_put_off_is_there_when_it_is_asked_for() -> None:
+    """Whoever imports it, and whatever of it they ask for, sees no difference."""
+    program = (
+        "from shelld_py.imports import put_off_imports; put_off_imports(); import shelld_py.daemon, sys, uvicorn;"
+        "import http.client, http.cookies, logging.config, anyio;"
+        "assert 'click' not in sys.modules;"
+        "from uvicorn import Config, run;"
+        "assert uvicorn.Config is Config and uvicorn.run is run and callable(run) and 'click' in sys.modules;"
+        "assert http.client.responses[404] == 'Not Found' and http.cookies.SimpleCookie('a=b')['a'].value == 'b';"
+        "assert logging.config.dictConfig and anyio.run and not hasattr(uvicorn, 'nonsense')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
