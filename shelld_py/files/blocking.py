@@ -1,7 +1,8 @@
 """Work that blocks, off the event loop: in a thread, alone on a file, or in a process of its own.
 
 What a thread works on, descriptors and locks, must not be closed or released under it: the number of a closed
-descriptor is soon that of another file. So a cancellation takes effect when the work is done.
+descriptor is soon that of another file. So a cancellation takes effect when the work is done. What can last for hours
+(a hash of terabytes of holes) looks now and then whether it was cancelled, before it has changed anything.
 
 A thread cannot be stopped, and Python's `re` holds the interpreter's lock for as long as it takes. So what the pattern
 of a stranger can hold up is done in a process, which can be killed: the call is pickled, a fresh interpreter does it,
@@ -15,6 +16,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +32,20 @@ _MOST_THREADS = 40
 """A file system that does not answer holds up one for each operation, and with all of them all other operations."""
 
 
+_thread = threading.local()
+
+
+class Stopped(Exception):
+    """The work of this thread was cancelled before it had changed anything."""
+
+
+def check_stopped() -> None:
+    """Raise `Stopped` where the work that this thread does was cancelled."""
+    cancelled: threading.Event | None = getattr(_thread, "cancelled", None)
+    if cancelled and cancelled.is_set():
+        raise Stopped
+
+
 class Threads:
     """The threads in which files are worked on. They end when this is no more."""
 
@@ -42,13 +58,23 @@ class Threads:
 
         A cancellation waits for its end; `stop` is called before, for work that can be told to end early.
         """
-        thread = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        cancelled = threading.Event()
+
+        def stoppable() -> T:
+            _thread.cancelled = cancelled
+            try:
+                return work()
+            finally:
+                _thread.cancelled = None
+
+        thread = asyncio.get_running_loop().run_in_executor(self._pool, stoppable)
         cancellation: asyncio.CancelledError | None = None
         while not thread.done():
             try:
                 await asyncio.wait([thread])
             except asyncio.CancelledError as error:
                 cancellation = error
+                cancelled.set()
                 stop()
         if cancellation is not None:
             thread.exception()

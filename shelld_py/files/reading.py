@@ -22,7 +22,7 @@ from typing import Self
 from msgspec import Struct
 
 from shelld_py.errors import InvalidRequest, NotAFile, RangeNotSatisfiable
-from shelld_py.files.blocking import Threads
+from shelld_py.files.blocking import Threads, check_stopped
 from shelld_py.files.models import (
     ByteRange,
     Entry,
@@ -259,6 +259,7 @@ def listing_of(directory: int, *, depth: int, hidden: bool) -> Listing:
 
 def _names_below(directory: int, paths: list[str], *, hidden: bool) -> Iterator[tuple[str, bool]]:
     for path in paths:
+        check_stopped()
         try:
             descriptor = open_by_walk(directory, path.split("/"))
         except OSError:

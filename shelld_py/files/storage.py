@@ -30,6 +30,7 @@ from typing import Self
 from msgspec import Struct
 
 from shelld_py.errors import FileChanged, NotAFile, PermissionDenied, ShelldError
+from shelld_py.files.blocking import check_stopped
 from shelld_py.linux.syscalls import rename_without_replacing
 from shelld_py.units import MEBIBYTE
 
@@ -172,6 +173,7 @@ def chunks_of(descriptor: int, size: int) -> Iterator[bytes]:
     There is always a size, for an end can move away: of a file that grows, or of one that the kernel makes up.
     """
     while size > 0 and (data := os.read(descriptor, min(size, CHUNK))):
+        check_stopped()
         yield data
         size -= len(data)
 
@@ -210,6 +212,7 @@ def copy_content(source: int, target: int, size: int) -> None:
         at = start
         while at < end and (sent := os.sendfile(target, source, at, min(end - at, _COPIED_AT_ONCE))):
             at += sent
+            check_stopped()
     os.ftruncate(target, size)
 
 
@@ -320,6 +323,7 @@ class NewFile:
         """Count `hole` zero bytes."""
         self.size += hole
         while hole > 0:
+            check_stopped()
             self._digest.update(memoryview(_ZEROS)[:hole])
             hole -= CHUNK
 

@@ -293,3 +293,24 @@ def test_concurrent_requests_are_all_done(shared_daemon: RunningDaemon) -> None:
         assert set(pool.map(insert, range(40))) == {200}
     assert sorted(map(int, (work / "shared.txt").read_text().split())) == list(range(1, 40, 2))
     assert all((work / f"own{number}.txt").read_text() == f"{number}\n" for number in range(0, 40, 2))
+
+
+def test_work_that_would_last_for_hours_ends_with_its_key(daemon: RunningDaemon) -> None:
+    """To hash terabytes of holes keeps nobody from giving the daemon up; the file is as it was."""
+    file = _work(daemon) / "holes"
+    file.touch()
+    os.truncate(file, 1 << 42)
+    descriptors = Path(f"/proc/{daemon.process.pid}/fd")
+
+    def is_open() -> bool:
+        with contextlib.suppress(FileNotFoundError):  # of a descriptor that was closed meanwhile
+            return any(os.readlink(each) == str(file) for each in descriptors.iterdir())
+        return False
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        moved = pool.submit(_post, daemon, "move", source_path="holes", destination_path="moved")
+        wait_for(is_open)
+        assert daemon.client.post("/shutdown?recycle=true").status_code == 200
+        assert moved.result().json()["code"] == "shutting_down"
+    assert file.stat().st_size == 1 << 42
+    assert not file.with_name("moved").exists()
