@@ -22,7 +22,7 @@ type Message =
   | { type: "gap"; stream: string; dropped: number }
   | { type: "error"; code: string; detail: string };
 
-type Said = { type: "signal"; signal?: string } | { type: "run"; command: string };
+type Said = { type: "signal"; signal: string } | { type: "kill" } | { type: "run"; command: string };
 
 interface Link {
   view: TerminalView;
@@ -115,7 +115,7 @@ export function Live({ session }: { session: string }) {
             <button type="button" disabled={off} title={why} onClick={() => say({ type: "signal", signal: "INT" })}>
               {TEXT.interrupt}
             </button>
-            <button type="button" class="danger" disabled={off} title={why} onClick={() => say({ type: "signal" })}>
+            <button type="button" class="danger" disabled={off} title={why} onClick={() => say({ type: "kill" })}>
               {TEXT.kill}
             </button>
           </>

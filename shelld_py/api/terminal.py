@@ -55,9 +55,13 @@ class TerminalQuery(Query, frozen=True, kw_only=True):
 
 
 class SignalMessage(Request, frozen=True, kw_only=True):
-    """One signal for the command that runs; without one, the end of it, by the signals of a kill."""
+    """One signal for the command that runs."""
 
-    signal: str | None = None
+    signal: str
+
+
+class KillMessage(Request, frozen=True, kw_only=True):
+    """The end of the command that runs."""
 
 
 class RunMessage(Request, frozen=True, kw_only=True):
@@ -66,7 +70,12 @@ class RunMessage(Request, frozen=True, kw_only=True):
     command: CommandText
 
 
-_MESSAGES: Final[dict[str, type[Request]]] = {"resize": ResizeRequest, "signal": SignalMessage, "run": RunMessage}
+_MESSAGES: Final[dict[str, type[Request]]] = {
+    "resize": ResizeRequest,
+    "signal": SignalMessage,
+    "kill": KillMessage,
+    "run": RunMessage,
+}
 
 
 class WebSocketResponse(Response):
@@ -304,9 +313,12 @@ class _Attached:
                 case ResizeRequest():
                     self._shell.resize(request.rows, request.cols)
                 case SignalMessage():
-                    number = None if request.signal is None else signal_number(request.signal)
+                    number = signal_number(request.signal)
                     self._note("signal", request, self._shell.run)
                     await self._shell.kill(number, person=True)
+                case KillMessage():
+                    self._note("kill", request, self._shell.run)
+                    await self._shell.kill(person=True)
                 case RunMessage():
                     await self._run(request.command)
                     self._note("run", request, self._typed_into)

@@ -66,11 +66,11 @@ def test_a_signal_is_sent(daemon: RunningDaemon) -> None:
 
 
 def test_a_person_ends_a_command(daemon: RunningDaemon) -> None:
-    """Without naming a signal, as a kill does, so that one that is deaf to the first ends too; its result says who."""
+    """As a kill does, so that one that is deaf to the first signal ends too; its result says who has ended it."""
     run_id = daemon.start("(trap '' INT; echo begun; sleep 100)")
     with websocket(daemon.url) as terminal:
         terminal.until(lambda: terminal.shown)
-        terminal.tell("signal")
+        terminal.tell("kill")
         ended = terminal.until_told("run", status="killed")
         assert (ended["error"], ended["typed_by_person"]) == ("Killed by a person.", True)
     assert daemon.json("GET", f"/runs/{run_id}")["typed_by_person"] is True
