@@ -138,8 +138,11 @@ __shelld=${__shelld%% *}
 } 251<>/dev/null 248>|@reports@ >&251 2>&251
 
 ### unlimited: before a dump
-# A limit on the size of files holds for memory files as well, so it comes back behind the rest.
-__shelld[1]="ulimit -Sf $(\builtin ulimit -Sf); ulimit -Hf $(\builtin ulimit -Hf)"
+# A limit on the size of files holds for memory files as well, so it comes back behind the rest. Mostly there is none:
+# then nothing is forked, for which a limit of processes might leave no room.
+{ \builtin mapfile -t -s 2 -n 1 -O 3 __shelld <"/proc/$$/limits"; } 2>|/dev/null
+if [[ ${__shelld[3]-} == *' unlimited '*' unlimited '* ]]; then __shelld[1]=
+else __shelld[1]="ulimit -Sf $(\builtin ulimit -Sf); ulimit -Hf $(\builtin ulimit -Hf)"; fi
 { \builtin ulimit -f unlimited || \builtin ulimit -S -f hard; } 2>|/dev/null
 
 ### dump: the state of a shell, for itself when it comes back, and for the daemon, which takes the sections apart

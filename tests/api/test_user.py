@@ -55,3 +55,11 @@ def test_a_name_of_megabytes_is_no_user(daemon: RunningDaemon) -> None:
     assert "a name has at most 256 characters" in str(answer["detail"])
     assert len(str(answer["detail"])) < 500
     assert daemon.client.get("/health").status_code == 200
+
+
+def test_exit_where_no_process_can_be_begun(daemon: RunningDaemon) -> None:
+    """A shell comes back from `exit` without one: bash would try again for half a minute, and then give up."""
+    shown = daemon.json(
+        "POST", "/exec", json={"command": "ulimit -Su 1; exit 3", "user": "4713", "directory": "/", "timeout": 30}
+    )
+    assert (shown["exit_code"], shown["stdout"], shown["restored"]) == (3, "", True)
