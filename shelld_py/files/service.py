@@ -43,7 +43,7 @@ from shelld_py.files.reading import RawFile, ReadOperations
 from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
-from shelld_py.linux.users import User
+from shelld_py.linux.users import User, own_files
 from shelld_py.units import format_size
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class FileService:
         """
         opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with await self._on_disk(_INPUT, functools.partial(NewFile, opened)) as new:
+            with await self._on_disk(_INPUT, functools.partial(_own_file, opened)) as new:
                 async for data in chunks:
                     await self._on_disk(_INPUT, functools.partial(new.write, data))
                 os.fchmod(new.descriptor, 0o444)  # it may be opened anew by another user, as /dev/stdin
@@ -324,3 +324,9 @@ class FileService:
             return await self._threads.run(work, stop)
         except OSError as error:
             raise meaning(error, path) from error
+
+
+def _own_file(directory: int) -> NewFile:
+    """Return a new file of the daemon's own, in a directory that is closed to those whom its threads use files as."""
+    with own_files():
+        return NewFile(directory)

@@ -89,6 +89,14 @@ def test_ordinary_things_work(box: RunningDaemon) -> None:
     wait_for(lambda: not alive(left))
 
 
+def test_a_body_is_standard_input(box: RunningDaemon) -> None:
+    """It lies on the daemon's own disk, where they may do nothing; a command with pipes reads it, and opens it anew."""
+    params = {"command": "cat; id -un; head -c 2 /dev/stdin", "streams": "pipes"}
+    headers = {"Content-Type": "application/octet-stream"}
+    answer = box.json("POST", "/exec", params=params, content=b"body\n", headers=headers)
+    assert answer.get("stdout") == "body\nnobody\nbo", answer
+
+
 def test_a_file_is_standard_input(box: RunningDaemon) -> None:
     """With a terminal, too, where bash opens it by its name, whatever that is; nobody must be able to do so."""
     name = "it's $HOME"
