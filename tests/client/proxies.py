@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from shelld_py.client.verbs import Part
+
 _PROBLEM = b'{"code": "shutting_down", "detail": "The daemon is being made new for the next client."}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 0\r\n"
@@ -115,7 +117,7 @@ class Blocking:
     def _wrapped(self, result: Any) -> Any:
         if inspect.isasyncgen(result):
             return self._items(result)
-        if type(result).__name__.startswith("Async"):
+        if isinstance(result, Part):
             return Blocking(result, self._runner)
         return result
 
