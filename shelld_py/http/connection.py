@@ -40,6 +40,8 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _TLS: Final = "This port speaks HTTP without TLS: use http://, not https://."
 _AHEAD: Final = 65536
 """Bytes that are read ahead of who has taken a connection over; up to twice as many wait before reading is paused."""
+_MOST_WAITING: Final = 128
+"""Requests that wait behind one on the same connection. What is read at once can hold ten thousand, some 3 KB each."""
 _SOCKET_IO: Final = b"/socket.io/"
 _OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -160,6 +162,8 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         waiting = self.cycle is not None and not self.cycle.response_complete
+        if len(self.pipeline) >= _MOST_WAITING:
+            raise OverflowError  # ends the parser: those before are answered, then the connection ends
         self.cycle = exchange = Exchange(
             scope=scope,
             transport=self.transport,

@@ -294,6 +294,16 @@ def test_a_request_names_one_host(start_daemon: Callable[..., RunningDaemon]) ->
     assert answered(daemon, f"GET /health HTTP/1.0\r\n{rest}").endswith(b" 200 OK")
 
 
+def test_few_requests_wait_behind_another(daemon: RunningDaemon) -> None:
+    """More than that, sent at once, would take memory and time: those before are answered, and the connection ends."""
+    with Raw(daemon) as raw:
+        raw.send("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
+        assert 1 < raw.rest().count(b"HTTP/1.1 401 ") < 1_000
+    with Raw(daemon) as raw:
+        raw.send("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n" * 99 + head("GET", "/status", 0, Connection="close"))
+        assert raw.rest().count(b"HTTP/1.1 401 ") == 100
+
+
 def test_who_leaves_is_noticed_though_another_request_waits_behind(ready_daemon: RunningDaemon) -> None:
     """A request ends with its connection, also where the client has sent the next one already."""
     run_id = ready_daemon.start("sleep 60")
