@@ -126,8 +126,9 @@ def test_the_daemon_imports_nothing_of_it() -> None:
 def test_without_the_extra_the_setting_says_what_to_install(tmp_path: Path, installed: str | None, said: str) -> None:
     """In an interpreter that has nothing but what reading a configuration needs."""
     packages = Path(sysconfig.get_paths()["platlib"])
-    for package in [*packages.glob("tomli*"), *packages.glob("*mypyc*")]:
-        (tmp_path / package.name).symlink_to(package)
+    for pattern in ("tomli*", "*mypyc*", "msgspec*", "typing_extensions*"):
+        for package in packages.glob(pattern):
+            (tmp_path / package.name).symlink_to(package)
     if installed:
         metadata = tmp_path / f"mcp-{installed}.dist-info" / "METADATA"
         metadata.parent.mkdir()
