@@ -59,7 +59,8 @@ def test_a_name_of_megabytes_is_no_user(daemon: RunningDaemon) -> None:
 
 def test_exit_where_no_process_can_be_begun(daemon: RunningDaemon) -> None:
     """A shell comes back from `exit` without one: bash would try again for half a minute, and then give up."""
-    shown = daemon.json(
-        "POST", "/exec", json={"command": "ulimit -Su 1; exit 3", "user": "4713", "directory": "/", "timeout": 30}
-    )
+    opened = daemon.json("POST", "/sessions", json={"user": "4713", "working_directory": "/", "startup_file": ""})
+    shell = f"/sessions/{opened['session_id']}"
+    shown = daemon.json("POST", f"{shell}/run", json={"command": "ulimit -Su 1; exit 3"})
     assert (shown["exit_code"], shown["stdout"], shown["restored"]) == (3, "", True)
+    daemon.client.delete(shell)
