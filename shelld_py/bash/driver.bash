@@ -46,6 +46,7 @@ if [[ -e /proc/$$/fd/246 ]]; then \exec 2>&246 246>&-; else \exec 2>&-; fi
 # redirected last is undone first: an interrupted loop gets the boot pipe back as its descriptor 0 before it loses the
 # bell, and before anything that a command may have closed.
 # Its lines are parsed without aliases: one may have the name of a reserved word.
+\builtin enable . @builtins@
 \builtin shopt -q expand_aliases && __shelld[2]=s || __shelld[2]=u; \builtin shopt -u expand_aliases
 [[ ! -e /proc/$$/fd/246 ]] || \exec 2>&246 246>&-
 \builtin printf '@tag@\0B\0' >|@reports@
@@ -55,23 +56,19 @@ elif [[ ${__shelld[1]-} ]]; then BASH_COMPAT=${__shelld[1]}; elif [[ ${__shelld[
 [[ ! ${DIRSTACK+x}${DIRSTACK[*]+x} || ${DIRSTACK@a} != *A* ]] || \builtin unset -v DIRSTACK
 [[ ${LINENO+x} && ${LINENO@a} != *r* ]] && __shelld[1]='LINENO=0,1000000000' || __shelld[1]=1000000000
 \builtin shopt "-${__shelld[2]}" expand_aliases
-__shelld=(@callback@ "${__shelld[1]}")
+__shelld=(: "${__shelld[1]}" @callback@)
 \exec 240>&- 243>&- 244>&- 245>&- 247>&- 248>&- 249>&- 250>&- 251>&-
-\builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[0]}" DIRSTACK 240<@text@ 243<>/dev/null 240<&243- 250>|@reports@ 240<&250- 247<>/dev/null 240<&247- 240<&- 249<@bell@ 0<>@terminal@
+\builtin mapfile -d '' -O "$((__shelld[1]))" -c 1 -u 249 -C "${__shelld[2]}" DIRSTACK 240<@text@ 243<>/dev/null 240<&243- 250>|@reports@ 240<&250- 247<>/dev/null 240<&247- 240<&- 249<@bell@ 0<>@terminal@
 
 ### callback: what mapfile evaluates for each byte of the bell
-# mapfile appends ` INDEX BYTE`, which the last `:` takes. Unfinished text before it can have left the parser in a state
-# in which it knows no reserved words, so it begins with none. The text takes the place of `:`; where it cannot be
-# loaded, `:` is evaluated, and the report says so. The bell is closed around the command: that tells the gate that the
-# command is being executed.
- \builtin enable . builtin eval exec jobs mapfile printf set test trap unset;
-__shelld=:;
-\builtin mapfile -d '' -n 1 -O 0 -u 244 __shelld;
-\builtin eval -- "$__shelld" 249<&-;
-@report_ran@;
-\builtin test "${__shelld-x}" || \builtin . @script@ @tag@leave;
-\builtin enable :;
-\builtin :
+# Each word costs: bash parses all of this for each command. Unfinished text before it can have left the parser in a
+# state in which it knows no reserved words, so it begins with none. The text takes the place of `:`, which the variable
+# holds between commands; where it cannot be loaded, `:` is evaluated, and the report says so. The bell is closed around
+# the command: that tells the gate that the command is being executed. mapfile appends ` INDEX BYTE`: to a command that
+# does not look at them, and is mostly not executed.
+ \builtin mapfile -n1 -O0 -u244 -d '' __shelld;
+\builtin eval "$__shelld" 249<&-;
+@report_ran@ || \builtin . @script@ @tag@leave
 
 ### summary: what is said first, for `$?`
 __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
@@ -81,18 +78,19 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 
 ### report: of a command, of the prompt
 # No trap of the user may write into it: what DEBUG prints before the traps are listed goes to /dev/null, with the group.
-# Sizes are bounded; a path of that length is none.
-# `||` keeps `set -e` from ending the shell where a descriptor of the driver is gone. An alias of the name `{` would take
-# this group from the next command; it is made before it is removed, as a removal in vain would complain.
-{ @first@; \builtin trap -p DEBUG ERR RETURN EXIT >&248;
+# Sizes are bounded; a path of that length is none. All traps are listed, for bash looks long for each name.
+# `||` behind it keeps `set -e` from ending the shell where a descriptor of the driver is gone. An alias of the name `{`
+# would take this group from the next command.
+{ @first@; \builtin trap -p >&248;
 \builtin trap - DEBUG ERR RETURN; \builtin set +xv;
 \builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
-\builtin alias '{='; \builtin unalias '{' || ! \builtin enable unalias || \builtin unalias '{';
-@then@; \builtin test 1; } >&251 2>&251 || \builtin test 1
+\builtin unalias '{';
+@then@; } >&251 2>&251
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
-# So is one that is associative now, which takes an unset, and a loop that has lost its texts.
-__shelld=; \builtin test -e /dev/fd/244 && __shelld=${DIRSTACK[*]+${DIRSTACK[*]@a}}; __shelld=${__shelld%%A*}
+# So is one that is a scalar or associative now, which takes an unset: neither has this last element. The next command
+# is loaded and begun with what is enabled here; `:` stands for any name of a builtin, and nothing for none.
+__shelld=:; \builtin enable eval mapfile unset unalias "${DIRSTACK[-1-0*@digits@]+:}"
 
 ### then_prompt: no prompt may be seen, and none of its commands runs
 __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'
@@ -102,9 +100,10 @@ __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s
  { @summary@; \builtin trap -p DEBUG RETURN >|@reports@; \builtin trap - DEBUG RETURN; \builtin set +xv; } >|/dev/null 2>&1; \builtin . @script@ @tag@prompt
 
 ### prompt: sourced by that line
-{ @report_prompt@; } 251<>/dev/null 248>|@reports@
+{ @report_prompt@ || \builtin :; } 251<>/dev/null 248>|@reports@
 
-### leave: leaves the loop by an interrupt, of which nothing is to be seen
+### leave: leaves the loop by an interrupt, of which nothing is to be seen; where no report was made, that is missed first
+\builtin test "${__shelld-}" = : || \builtin return
 { [[ ! -e /proc/$$/fd/2 ]] || \exec 246>&2; \exec 2>|/dev/null; }
 \builtin enable kill
 \builtin kill -INT "$$"

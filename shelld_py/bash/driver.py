@@ -164,7 +164,7 @@ class Driver:
         self._restore = restore
         self._variable = f"__shelld_{secrets.token_hex(8)}"
         fields = {name: getattr(paths, name) for name in Paths.__struct_fields__}
-        self._words = {**fields, "tag": tag, "builtins": _BUILTINS}
+        self._words = {**fields, "tag": tag, "builtins": _BUILTINS, "digits": str(secrets.randbelow(10**9))}
         self._words["room"] = self._line("room")
         self._words["exiting"] = self._line("exiting")
         self._exit_action = self._line("exit_action")
@@ -268,6 +268,8 @@ class Driver:
             status = f"{self._paths.script} {self._words['tag']}status {carried.status}"
             steps.append(f"{{ \\builtin . {status} && \\builtin :; }} 2>|/dev/null")
         steps += [_trap(traps[name], name) for name in ("RETURN", "DEBUG") if name in traps]
+        if len(steps) > 1:
+            steps.insert(0, f"\\builtin enable . {_BUILTINS}")
         line = ";".join(steps) + "\n"
         if plain:
             self._line_for = carried, line

@@ -5,6 +5,7 @@ table has an entry for each pair of state and event; docs/architecture.md shows 
 It knows nothing of the driver's scripts, of descriptors, or of runs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -18,7 +19,8 @@ _LONGEST_TOKEN: Final = 1 << 20
 """Bytes of a field, and of the listing of traps. Fields are cut by bash before; traps beyond this are forgotten."""
 _STATE_TRAPS: Final = frozenset(("DEBUG", "ERR", "RETURN", "EXIT"))
 _TRAP: Final = "trap -- '"
-_LONGEST_NAME: Final = 10
+_LONGEST_NAME: Final = 15
+_NAME: Final = re.compile(r"[A-Z][A-Z0-9+-]+")
 _QUOTE_IN_QUOTES: Final = "'\\''"
 _UNREAD: Final = "=:"
 """What the driver's variable tells where the text was not loaded."""
@@ -196,6 +198,7 @@ def _parse_traps(listing: str) -> dict[str, str]:
         name = listing[end + 1 : end + _LONGEST_NAME].partition("\n")[0].strip() if end >= 0 else ""
         if name in _STATE_TRAPS:
             traps[name] = listing[begin:end].replace(_QUOTE_IN_QUOTES, "'")
+        if _NAME.fullmatch(name):
             begin = end
         # Else one that was cut short: the next one may begin within what looks like its action.
         place = listing.find(_TRAP, begin)
