@@ -8,8 +8,8 @@ one line for each request.
 
 import asyncio
 import logging
+import os
 import re
-import secrets
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -41,8 +41,9 @@ from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, ShelldError
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
-from shelld_py.http.answers import problem_response
+from shelld_py.http.answers import MadeResponse, problem_response
 from shelld_py.http.endpoint import Endpoint, Services
+from shelld_py.http.exchange import Exchange
 from shelld_py.http.keylock import KeyHolder
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
@@ -190,11 +191,14 @@ class Application:
         fields = header_fields(scope)
         trace = b"traceparent" in fields and parent_of_trace(scope)
         given = fields.get(b"x-request-id")
-        request_id = given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        request_id = given if given and _SANE_ID.fullmatch(given) else os.urandom(8).hex().encode()
         status = 0
 
         def own_headers() -> list[tuple[bytes, bytes]]:
             return [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
+
+        def own_lines() -> bytes:
+            return b"date: %b\r\nx-request-id: %b\r\n" % (_http_date(int(time.time())), request_id)
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -223,9 +227,15 @@ class Application:
                     await app(scope, admitted.receive, send_with_id)
                 else:
                     response = await serve(HttpRequest(scope, admitted.receive))
-                    response.raw_headers += own_headers()
                     status = response.status_code
-                    await response(scope, admitted.receive, send)
+                    exchange = getattr(send, "__self__", None)
+                    if not (
+                        isinstance(response, MadeResponse)
+                        and isinstance(exchange, Exchange)
+                        and exchange.answer(status, response.lines + own_lines(), bytes(response.body))
+                    ):
+                        response.raw_headers += own_headers()
+                        await response(scope, admitted.receive, send)
         except asyncio.CancelledError:
             if admitted is None or admitted.ended is None:
                 raise

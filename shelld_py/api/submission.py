@@ -21,7 +21,7 @@ from shelld_py.api.runs import STILL_RUNNING
 from shelld_py.bash.command import quoted
 from shelld_py.errors import InvalidRequest, RunIdConflict, RunNotFound
 from shelld_py.files import PLACE, Comparison
-from shelld_py.http.answers import result_of_events, run_response
+from shelld_py.http.answers import plain_response, result_of_events, run_response
 from shelld_py.http.endpoint import BYTES, EVENTS, JSON, TEXT, Body, Call, Endpoint, Header, Success, Tag
 from shelld_py.http.repeats import idempotency_key
 from shelld_py.http.requests import Form, duration_field, parent_of_trace
@@ -94,6 +94,9 @@ async def _answer_run(call: Call[Any, _Run], shell: Shell | None, streams: Strea
     directory = None
     if isinstance(run, LiveRun):
         await run.wait(timeout, for_input=for_input)
+        timing = (call.request.scope["started"], submitted, time.perf_counter())
+        if answer := plain_response(run, choice, as_text=call.form is Form.TEXT, timing=timing):
+            return answer
         if run.ending is None:
             run.timed_out = run.timed_out or not (for_input and run.awaiting_input)
             computer.store.publish(run)

@@ -88,9 +88,10 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 @then@; } >&251 2>&251
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
-# So is one that is a scalar or associative now, which takes an unset: neither has this last element. The next command
-# is loaded and begun with what is enabled here; `:` stands for any name of a builtin, and nothing for none.
-__shelld=:; \builtin enable eval mapfile unset unalias "${DIRSTACK[-1-0*@digits@]+:}"
+# So is one that is a scalar or associative now, which takes an unset: neither has this last element. So is a loop that
+# has lost its texts. The next command is loaded and begun with what is enabled here; `:` stands for any name of a
+# builtin, and nothing for none.
+__shelld=:; \builtin enable eval mapfile unset unalias "${DIRSTACK[-1-0*@digits@]+:}" <&244
 
 ### then_prompt: no prompt may be seen, and none of its commands runs
 __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s '\[\]'

@@ -220,10 +220,10 @@ class Program(Root):
         """Return False: of a pipe that cannot be known."""
         return False
 
-    def usage(self) -> processes.ProcessStat | None:
-        """Return what the kernel says of the keeper, but for its own use: what it has waited for counts."""
-        stat = super().usage()
-        return stat and replace(stat, cpu_seconds=0.0, memory=0)
+    def usage(self) -> processes.Used | None:
+        """Return what the keeper has waited for: what it has used itself does not count."""
+        stat = processes.process_stat(self.pid)
+        return processes.Used(stat.reaped_cpu_seconds, 0) if stat else None
 
     def tree(self) -> list[processes.ProcessStat]:
         """Return the keeper, likewise, and all that lives below it."""

@@ -51,11 +51,12 @@ class Root:
         self._cgroup: ShellCgroup | None = None
         self._died = asyncio.Event()
 
-    def usage(self) -> processes.ProcessStat | None:
-        """Return what the kernel says of it; quicker than `process_stat`, for it is asked for each command."""
-        with contextlib.suppress(OSError):
-            return processes.parse_stat(self.pid, os.pread(self._stat_file, 1024, 0))
-        return None
+    def usage(self) -> processes.Used | None:
+        """Return what it has used. It is asked for each command."""
+        try:
+            return processes.parse_used(os.pread(self._stat_file, 1024, 0))
+        except OSError:
+            return None
 
     def tree(self) -> list[processes.ProcessStat]:
         """Return it and all that lives below it."""

@@ -128,10 +128,13 @@ class KillCounter:
 
     def count(self) -> int | None:
         """Return the number so far; None where the kernel does not count."""
-        with contextlib.suppress(OSError, ValueError):
-            words = os.pread(self._file, 4096, 0).split()
-            return int(words[words.index(b"oom_kill") + 1])
-        return None
+        if self._file < 0:
+            return None
+        try:  # it is asked for each command
+            _, _, said = os.pread(self._file, 4096, 0).partition(b"oom_kill ")
+            return int(said.partition(b"\n")[0])
+        except (OSError, ValueError):
+            return None
 
     def close(self) -> None:
         """Release the file."""

@@ -30,7 +30,7 @@ from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.oom import KillCounter, MemoryLimit
 from shelld_py.linux.orphans import Reaper
-from shelld_py.linux.processes import ProcessStat
+from shelld_py.linux.processes import ProcessStat, Used
 from shelld_py.linux.users import User
 from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
@@ -38,7 +38,7 @@ from shelld_py.shells.endings import after_kernel_kills, judge, with_message
 from shelld_py.shells.limits import MemoryWarnings, limited
 from shelld_py.shells.run import Ending, LiveRun
 from shelld_py.shells.store import RunStore
-from shelld_py.shells.supervision import Supervisor, cpu_of, kills_so_far
+from shelld_py.shells.supervision import Supervisor, kills_so_far
 from shelld_py.units import format_duration
 
 PROMOTED_AFTER: Final = 0.01
@@ -125,7 +125,7 @@ class Execution:
         directory: str | None,
         stdin_file: int,
         background: Background,
-        used: ProcessStat | None,
+        used: Used | None,
         cgroup: ShellCgroup | None,
         shell_name: str,
         on_promotion: Callable[["Execution"], None],
@@ -140,7 +140,7 @@ class Execution:
         self.run = run
         self.stopping = False
         """Whether bash is ended on purpose: what the run did to deserve an end does not matter any more."""
-        self.used: ProcessStat | None = None
+        self.used: Used | None = None
         """What bash had used at the end of the run."""
         self._bash = bash
         self._context = context
@@ -201,7 +201,7 @@ class Execution:
         run, before, used = self.run, self._before, self._bash.usage()
         self.used = used
         if used and before:
-            run.cpu_seconds = cpu_of(used) - cpu_of(before)
+            run.cpu_seconds = used.cpu_seconds - before.cpu_seconds
             run.peak_memory = used.memory
         self._on_plain_end(self, Ending(RunStatus.COMPLETED, Cause.EXIT, outcome.status))
 

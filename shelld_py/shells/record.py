@@ -128,7 +128,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             changes=_changes_of(result),
         )
 
-    def result(self) -> RunResult:
+    def result(self, stdout: str | None = None, stderr: str | None = None) -> RunResult:
         """Return the result, without output."""
         return RunResult(
             run_id=self.run_id,
@@ -141,8 +141,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
             signal=self.signal,
             error=self.error,
             warnings=self.warnings or msgspec.UNSET,
-            stdout=None,
-            stderr=None,
+            stdout=stdout,
+            stderr=stderr,
             streams=self.streams,
             truncated=False,
             original_stdout_size=self.stdout_size,

@@ -13,11 +13,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from shelld_py.models import (
     Cause,
@@ -45,6 +45,9 @@ DEFAULT_LIMIT: Final = 4 * 1024 * 1024
 SHORT: Final = 16 * 1024
 """Bytes of output that are held in memory, and lie in the journal at the most; more has a directory."""
 
+
+_NO_TIMER: Final = 0.05
+"""Seconds: a wait that is longer is not missed by more than a light run takes to be promoted."""
 
 _MOST_SIZES: Final = 1000
 """Sizes of a terminal that are remembered of a run."""
@@ -263,6 +266,57 @@ class StoredRun(Run):
 class LiveRun(Run):
     """A run from its start to its end, and until what it left behind has ended. Its shell calls the methods."""
 
+    # What most runs never change are attributes of the class: to set forty for each takes longer than to judge its end.
+    request: tuple[str, Command] | None = None
+    """What a client has asked for, to be told from other requests: where, and which command; None if none has."""
+    fingerprint: str | None = None
+    """That of the request, where it has been made."""
+    saved = False
+    """Whether its snapshot lies on the disk as it was last written."""
+    _sizes: Sizes = ()
+    kept: Kept | None = None
+    """What is left of it when it is let go of, where that is known before."""
+    hurried = False
+    """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
+    comparison: Comparison | None = None
+    """What tells what it did to files, where that is asked for."""
+    _changes: FileChanges | None = None
+    ending: Ending | None = None
+    awaiting_input = False
+    timed_out = False
+    stop_reason: tuple[RunStatus, Cause, str] | None = None
+    """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
+    ends_shell = False
+    """Whether its shell goes with it: it has broken a limit, or lasted too long."""
+    warnings: tuple[str, ...] = ()
+    """How near it has come to a limit."""
+    background_pids: tuple[int, ...] = ()
+    working_directory: str | None = None
+    stdin_accepted = 0
+    """Bytes of standard input that were accepted for the terminal."""
+    typed_by_person = False
+    """Whether somebody at the terminal has typed it, typed into it, or sent it a signal."""
+    peak_memory = 0
+    """Bytes, of bash and all below it: as sampled, or as the kernel says."""
+    cpu_seconds = 0.0
+    _duration = 0.0
+    _last_result: RunResult | None = None
+    """The result, once all that it says of the run is known and stays."""
+    _record: Record | None = None
+    """What is kept of it, where it has ended light."""
+    on_promotion: Callable[[], None] | None = None
+    """What makes it a full run, by `take_logs`; None for one that is that, or has ended."""
+    held = b""
+    """What it has written, as long as it is light."""
+    _logs: Mapping[Stream, OutputLog] = MappingProxyType({})
+    """Empty as long as it is light."""
+    _timing: Timing | None = None
+    """Of a full run, where it is wanted."""
+    _counters: Mapping[Stream, SizeCounter] = MappingProxyType({})
+    """Of the logs of a full run."""
+    _waiter: "asyncio.Future[None] | None" = None
+    """Who waits for the end of a light run, or for its promotion."""
+
     def __init__(
         self, run_id: str, session_id: str, command: Command, shell_state: Callable[[], ShellState], number: int = 0
     ) -> None:
@@ -271,59 +325,11 @@ class LiveRun(Run):
         self.session_id = session_id
         self.command = command
         self.number = number
-        self.request: tuple[str, Command] | None = None
-        """What a client has asked for, to be told from other requests: where, and which command; None if none has."""
-        self.fingerprint: str | None = None
-        """That of the request, where it has been made."""
-        self.saved = False
-        """Whether its snapshot lies on the disk as it was last written."""
-        self._sizes: Sizes = ()
-        self.kept: Kept | None = None
-        """What is left of it when it is let go of, where that is known before."""
-        self.hurried = False
-        """Whether somebody waits for it to be let go of: nothing that takes long is done for it any more."""
-        self.comparison: Comparison | None = None
-        """What tells what it did to files, where that is asked for."""
-        self._changes: FileChanges | None = None
         self._shell_state = shell_state
-        self.ending: Ending | None = None
-        self.awaiting_input = False
-        self.timed_out = False
-        self.stop_reason: tuple[RunStatus, Cause, str] | None = None
-        """What the run will have ended by, once somebody has decided to end it: status, cause, error."""
-        self.ends_shell = False
-        """Whether its shell goes with it: it has broken a limit, or lasted too long."""
-        self.warnings: tuple[str, ...] = ()
-        """How near it has come to a limit."""
-        self.background_pids: tuple[int, ...] = ()
-        self.working_directory: str | None = None
-        self.stdin_accepted = 0
-        """Bytes of standard input that were accepted for the terminal."""
-        self.typed_by_person = False
-        """Whether somebody at the terminal has typed it, typed into it, or sent it a signal."""
-        self.peak_memory = 0
-        """Bytes, of bash and all below it: as sampled, or as the kernel says."""
-        self.cpu_seconds = 0.0
         self.signals_sent: set[int] = set()
         self.started_at = time.time()
-        self._started = time.monotonic()
-        self.active_at = self._started
-        """When it last wrote something, or was typed to, or was started (monotonic seconds)."""
-        self._duration = 0.0
-        self._last_result: RunResult | None = None
-        """The result, once all that it says of the run is known and stays."""
-        self._record: Record | None = None
-        """What is kept of it, where it has ended light."""
-        self.on_promotion: Callable[[], None] | None = None
-        """What makes it a full run, by `take_logs`; None for one that is that, or has ended."""
-        self.held = b""
-        """What it has written, as long as it is light."""
-        self._logs: Mapping[Stream, OutputLog] = {}
-        """Empty as long as it is light."""
-        self._timing: Timing | None = None
-        """Of a full run, where it is wanted."""
-        self._counters: dict[Stream, SizeCounter] = {}
-        """Of the logs of a full run."""
+        self._started = self.active_at = time.monotonic()
+        """`active_at`: when it last wrote something, or was typed to, or was started (monotonic seconds)."""
         self.on_change: set[Callable[[], None]] = set()
         """Called with all that is new, as `changed` has it."""
 
@@ -359,6 +365,7 @@ class LiveRun(Run):
         if self.on_promotion:
             promotion, self.on_promotion = self.on_promotion, None
             promotion()
+            self._let_wait()
 
     def take_logs(self, logs: Mapping[Stream, OutputLog], timing: Timing | None = None) -> None:
         """Keep the output in `logs` from now on, and what has come before as well: as a full run does.
@@ -459,15 +466,39 @@ class LiveRun(Run):
             self.note_loss(lost)
         if self.comparison:
             self.comparison.end()
-        self._wake()
+        self._let_wait()
+        if self.on_change:
+            self._wake()
 
     def note_loss(self, lost: int) -> None:
         """Say in the ending that so many bytes of output are lost, if any are."""
         if lost and self.ending:
             said = f"{self.ending.error} " if self.ending.error else ""
             error = f"{said}{lost} bytes of output could not be written to disk and are lost."
-            self.ending = replace(self.ending, error=error)
+            self.ending = msgspec.structs.replace(self.ending, error=error)
             self._last_result = self._record = None
+
+    async def wait(self, timeout: float | None = None, *, for_input: bool = False) -> None:
+        """Return when the run has ended, or after `timeout` seconds; `for_input`: or when it waits for input.
+
+        A light run ends soon, or is promoted: as long as it is light, a wait for it takes no timer.
+        """
+        if self.on_promotion and self._waiter is None and (timeout is None or timeout > _NO_TIMER):
+            begun = time.monotonic()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+            if timeout is not None:
+                timeout -= time.monotonic() - begun
+        if self.ending is None:
+            await super().wait(timeout, for_input=for_input)
+
+    def _let_wait(self) -> None:
+        """Whoever waits for a light run waits no longer, or for a full one."""
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def changed(self, deadline: float | None = None) -> bool:
         """Return when something has changed, or at `deadline`; whether there was."""
@@ -536,6 +567,17 @@ class LiveRun(Run):
             typed_by_person=self.typed_by_person,
         )
         return record
+
+    @property
+    def ended_light(self) -> tuple[Record, bytes] | None:
+        """What is kept of it, and its output, where it has ended light and that is all that there is to say."""
+        record = self._record
+        return None if record is None or self._logs or record.error else (record, self.held)
+
+    @property
+    def shell_state(self) -> ShellState:
+        """The state of its shell at this moment."""
+        return self._shell_state()
 
     def result(self) -> RunResult:
         """Return the result as it stands, without output."""

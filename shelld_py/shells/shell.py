@@ -57,6 +57,9 @@ _LONGEST_LOGGED: Final = 1000
 _DESCRIPTORS: Final = 32
 """Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
 
+_OF_RUNS: Final = (State.READY, State.BUSY)
+"""The states between which each run changes, there and back."""
+
 _TIMER_ROUNDING: Final = 0.0005
 """uvloop's timers count milliseconds."""
 
@@ -93,7 +96,7 @@ class Shell:
         """How many are at its terminal."""
         self._shown = contextlib.ExitStack()
         """Shows them what is typed."""
-        self._usage: processes.ProcessStat | None = None
+        self._usage: processes.Used | None = None
         """What bash had used at the end of the last run: it uses nothing between runs, but for its children's sake."""
         self._last_usage = (time.monotonic(), processes.TreeUsage(0.0, 0, 0))
 
@@ -211,9 +214,9 @@ class Shell:
             run.promote()
         elif self._promotion is None:
             self._promotion = asyncio.get_running_loop().call_later(PROMOTED_AFTER, self._promote_what_lasts)
-        self._context.logger.debug(
-            "run %s in shell %s: %s", run.run_id, self.session_id, command.text[:_LONGEST_LOGGED]
-        )
+        if self._context.logger.isEnabledFor(logging.DEBUG):
+            shown = command.text[:_LONGEST_LOGGED]
+            self._context.logger.debug("run %s in shell %s: %s", run.run_id, self.session_id, shown)
         return run
 
     async def kill(self, number: int | None = None, run: LiveRun | None = None, *, person: bool = False) -> KillResult:
@@ -543,15 +546,17 @@ class Shell:
 
     def _take(self, event: Event) -> None:
         """Have `event` change the state. Raises the `Conflict` that refuses it."""
-        states = self._states
+        states, context = self._states, self._context
         before, shown = states.state, states.shown
         states.take(event)
-        if states.state is not before:
-            if states.shown is not shown:
-                for tell in self._context.on_state:
+        now = states.state
+        if now is not before:
+            if context.on_state and states.shown is not shown:
+                for tell in context.on_state:
                     tell(self.session_id, states.shown, shown)
-            level = logging.DEBUG if {before, states.state} == {State.READY, State.BUSY} else logging.INFO
-            self._context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, states.state)
+            level = logging.DEBUG if before in _OF_RUNS and now in _OF_RUNS else logging.INFO
+            if context.logger.isEnabledFor(level):
+                context.logger.log(level, "shell %s: %s -> %s", self.session_id, before, now)
 
     # --- runs -----------------------------------------------------------------------------------------
 

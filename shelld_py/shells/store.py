@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import stat
 import time
 from collections import deque
@@ -141,7 +140,7 @@ class RunStore:
         self, session_id: str, command: Command, run_id: str | None, shell_state: Callable[[], ShellState]
     ) -> LiveRun:
         """Make a light run, for which nothing lies on the disk. Raises `RunIdConflict` when the id is taken."""
-        run_id = run_id or secrets.token_hex(16)
+        run_id = run_id or os.urandom(16).hex()
         if run_id in self._runs:
             raise RunIdConflict(f"The run id {run_id} is taken by another run.", run_id=run_id)
         run = LiveRun(run_id, session_id, command, shell_state, self._next_number(int(time.time() * 1000)))

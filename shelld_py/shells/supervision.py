@@ -28,7 +28,7 @@ from shelld_py.config import LimitSettings
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import CgroupEvents, ShellCgroup
 from shelld_py.linux.oom import KillCounter
-from shelld_py.linux.processes import ProcessStat
+from shelld_py.linux.processes import ProcessStat, Used
 from shelld_py.models import Cause
 from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
 from shelld_py.shells.run import LiveRun
@@ -52,7 +52,7 @@ class Supervisor:
         run: LiveRun,
         bash: Bash | Program,
         *,
-        before: ProcessStat | None,
+        before: Used | None,
         earlier: Iterable[ProcessStat] = (),
         limits: LimitSettings,
         on_breach: Callable[[Cause, str], None],
@@ -128,7 +128,7 @@ class Supervisor:
         """Take a sample of what is used."""
         self._use.take(self._tree())
 
-    def close(self, left: Iterable[ProcessStat]) -> ProcessStat | None:
+    def close(self, left: Iterable[ProcessStat]) -> Used | None:
         """Take the last figures, and return what bash has used by now; `left` are the processes left behind."""
         return self._use.close(left)
 
@@ -203,7 +203,7 @@ class _Use:
         self,
         run: LiveRun,
         bash: Bash | Program,
-        before: ProcessStat | None,
+        before: Used | None,
         earlier: Iterable[ProcessStat],
         cgroup: ShellCgroup | None,
         counter: KillCounter | None,
@@ -215,7 +215,7 @@ class _Use:
         self._cgroup = cgroup
         self._counter = counter
         self._kills_before = kills_before
-        self._at_start = cpu_of(before) if before else 0.0
+        self._at_start = before.cpu_seconds if before else 0.0
         self._events_before = _NOTHING
         self._cgroup_at_start = 0.0
         if cgroup:
@@ -231,11 +231,11 @@ class _Use:
         self._run.peak_memory = max(self._run.peak_memory, memory)
         self._take_cpu(sum(cpu_of(stat) for stat in members if stat.pid not in self._earlier) - self._at_start)
 
-    def close(self, left: Iterable[ProcessStat]) -> ProcessStat | None:
+    def close(self, left: Iterable[ProcessStat]) -> Used | None:
         after = self._bash.usage()
         death = self._bash.death
         if after:
-            self._take_cpu(cpu_of(after) + sum(map(cpu_of, left)) - self._at_start)
+            self._take_cpu(after.cpu_seconds + sum(map(cpu_of, left)) - self._at_start)
             self._run.peak_memory = max(self._run.peak_memory, after.memory)
         elif death:
             self._take_cpu(death.cpu_seconds - self._at_start)
