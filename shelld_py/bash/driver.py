@@ -162,7 +162,8 @@ class Driver:
     def __init__(self, paths: Paths, tag: str, *, restore: bool) -> None:
         self._paths = paths
         self._restore = restore
-        self._variable = f"__shelld_{secrets.token_hex(8)}"
+        # bash looks at each letter of it, and often: of 25 letters, that is a tenth of what a command costs bash.
+        self._variable = f"_{secrets.token_hex(4)}"
         fields = {name: getattr(paths, name) for name in Paths.__struct_fields__}
         self._words = {**fields, "tag": tag, "builtins": _BUILTINS, "digits": str(secrets.randbelow(10**9))}
         self._words["room"] = self._line("room")

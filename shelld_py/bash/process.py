@@ -117,6 +117,8 @@ class Bash(Root):
         self._started = False
         self._settled = False
         """Whether all is ready for the next command: nobody has touched the terminal since."""
+        self._was_drained = False
+        """Whether all that the last command wrote had been read when it was over, and nobody was left to write more."""
         self._carried = Carried()
         self._previous_directory: str | None = ""
         self._stderr_moved = False
@@ -320,7 +322,9 @@ class Bash(Root):
 
         Only where nobody is left who could touch the terminal until then. Call it when a command is over.
         """
-        if not self._settled and self._protocol.state is BashState.LISTENING and self._over is None and self._drained():
+        if self._settled or self._protocol.state is not BashState.LISTENING or self._over is not None:
+            return
+        if self._was_drained or self._drained():
             self._restore_terminal()
             self._settled = True
 
@@ -538,7 +542,7 @@ class Bash(Root):
 
     def _run(self, command: str, setup: Sequence[str]) -> None:
         """Have bash, which listens, evaluate `command`; `_ended` follows."""
-        self._settled = False
+        self._settled = self._was_drained = False
         self._text = self._driver.command_text(command, self._carried, setup).encode("utf-8", "surrogateescape")
         self._over = self._loop.create_future()
         self._do(self._protocol.run(), None)
@@ -589,6 +593,7 @@ class Bash(Root):
         on_end, evaluation.on_end = evaluation.on_end, None
         if on_end is None or self._over is None:
             return False
+        self._was_drained = True
         self._over.set_result(ended)
         self._over = None
         self._protocol.expected = False

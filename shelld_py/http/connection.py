@@ -156,32 +156,25 @@ class Connection(HttpToolsProtocol):
         if self._websocket and self._should_upgrade():
             return
         self.headers = []  # trailers go there, and nobody looks at them
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
+        target = self.url
+        if target.startswith(b"/") and b"#" not in target:
+            raw_path, _, scope["query_string"] = target.partition(b"?")
+        else:
+            url = httptools.parse_url(target)
+            raw_path, scope["query_string"] = url.path, url.query or b""
+        path = raw_path.decode("ascii")
         scope["path"] = urllib.parse.unquote(path) if "%" in path else path
-        scope["raw_path"] = url.path
-        scope["query_string"] = url.query or b""
+        scope["raw_path"] = raw_path
         waiting = self.cycle is not None and not self.cycle.response_complete
         if len(self.pipeline) >= _MOST_WAITING:
             raise OverflowError  # ends the parser: those before are answered, then the connection ends
-        self.cycle = exchange = Exchange(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            on_response=self.on_response_complete,
-        )
-        exchange.body_timeout = self._settings.body_timeout
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        timeout = self._settings.body_timeout
+        self.cycle = exchange = Exchange(self, scope, keep_alive=keep_alive, timeout=timeout)
+        exchange.on_response = partial(self._answered, exchange)
         if self._websocket:  # what comes next is no request, whatever becomes of the offer
             exchange.keep_alive = False
             scope["upgrade"] = partial(self._upgrade, exchange, scope)  # type: ignore[arg-type, typeddict-unknown-key]
-        exchange.on_response = partial(self._answered, exchange)
         if waiting:
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))

@@ -10,8 +10,8 @@ Knows nothing of what else is on the connection: connection.py.
 import asyncio
 from typing import Final
 
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shelld_py.errors import BodyTimeout, InvalidRequest
 
@@ -36,6 +36,25 @@ class Exchange(RequestResponseCycle):
     malformed = ""
     """What is wrong with the rest of the body, which will not come."""
     refused = False
+    # What the base class sets for each request.
+    access_log = False
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
+    def __init__(self, connection: HttpToolsProtocol, scope: HTTPScope, *, keep_alive: bool, timeout: float) -> None:
+        """`keep_alive` is whether the connection can be kept behind the answer, `timeout` that of a body."""
+        self.scope = scope
+        self.transport = connection.transport
+        self.flow = connection.flow
+        self.message_event = asyncio.Event()
+        self.waiting_for_100_continue = connection.expect_100_continue
+        self.keep_alive = keep_alive
+        self.body = bytearray()
+        self.body_timeout = timeout
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Have the application serve the request. It answers all errors itself: what it leaves open is cut off."""

@@ -7,12 +7,13 @@ in words: `validation.py`.
 import asyncio
 import re
 import signal
-from collections.abc import Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_args, get_origin
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.types import Scope
 
@@ -130,12 +131,29 @@ def is_json(request: HttpRequest) -> bool:
     return content_type.split(b";", 1)[0].strip().lower() == b"application/json"
 
 
+async def whole_body(request: HttpRequest) -> bytes:
+    """Return the body. Raises `ClientDisconnect` where it does not come."""
+    first = await request.receive()
+    if first["type"] == "http.disconnect":
+        raise ClientDisconnect
+    begin: bytes = first.get("body", b"")
+    if not first.get("more_body", False):  # as most are
+        return begin
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield begin
+        async for piece in request.stream():
+            yield piece
+
+    return await large_json.joined(pieces())
+
+
 async def json_body(request: HttpRequest, model: type[_Model]) -> _Model:
     """Return the body, which must be a JSON object, as a `model`. An empty body is an empty object.
 
     Raises `InvalidRequest` with what is wrong and what there could be.
     """
-    return await parsed(await large_json.joined(request.stream()) or b"{}", decode_json, model)
+    return await parsed(await whole_body(request) or b"{}", decode_json, model)
 
 
 async def parsed(body: bytes, parse: Callable[Concatenate[bytes, P], T], *rest: P.args, **named: P.kwargs) -> T:

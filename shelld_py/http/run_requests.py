@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from shelld_py import large_json
 from shelld_py.bash.command import check_argv, check_encodable
 from shelld_py.errors import InvalidRequest, JsonWithoutContentType
-from shelld_py.http.requests import Query, decode_json, header, header_fields, is_json, parsed
+from shelld_py.http.requests import Query, decode_json, header, header_fields, is_json, parsed, whole_body
 from shelld_py.request_data import (
     WAIT_FOR_REPLY,
     CommandText,
@@ -103,7 +103,7 @@ async def _run_request(request: HttpRequest, query: Any, model: type[_Run]) -> _
     content_type = headers.get(b"content-type", b"")
     if "command" in fields:
         return _checked(_with_input(request, model, fields))
-    return await parsed(await large_json.joined(request.stream()), _parsed_run, request, model, fields, content_type)
+    return await parsed(await whole_body(request), _parsed_run, request, model, fields, content_type)
 
 
 def _parsed_run(

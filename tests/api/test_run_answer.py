@@ -56,6 +56,22 @@ def test_headers_of_a_plain_answer(daemon: RunningDaemon, tmp_path: Path) -> Non
     assert daemon.json("GET", f"/runs/{headers['x-run-id']}")["exit_code"] == 3
 
 
+@pytest.mark.parametrize("accept", ["text/plain", "application/json"])
+def test_an_answer_does_not_tell_how_it_was_made(daemon: RunningDaemon, accept: str) -> None:
+    """A run that has ended at once, and one that was looked after: the same headers and members, in the same order."""
+    answers = [
+        daemon.client.post("/run", content=command, headers={"Accept": accept})
+        for command in ("echo hello", "sleep 0.05; echo hello", "echo hello # ü", "printf 'hello\\r\\n'")
+    ]
+    assert len({tuple(name for name, _ in answer.headers.raw) for answer in answers}) == 1
+    assert len({answer.headers["content-type"] for answer in answers}) == 1
+    if accept == "text/plain":
+        assert {answer.text for answer in answers} == {"hello\n"}
+    else:
+        assert {tuple(answer.json()) for answer in answers} == {tuple(RESULT_FIELDS)}
+        assert {answer.json()["stdout"] for answer in answers} == {"hello\n"}
+
+
 def test_header_of_a_directory_that_is_not_utf8(daemon: RunningDaemon, tmp_path: Path) -> None:
     """X-Working-Directory is percent-encoded byte by byte, so that any directory can be told."""
     answer = daemon.client.post("/run", content=f"cd {tmp_path}; mkdir $'\\xff'; cd $'\\xff'")

@@ -171,6 +171,14 @@ def test_traps_are_read_as_bash_quotes_them() -> None:
     assert report.traps == {"DEBUG": "echo 'a'\nb", "EXIT": "x"}
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGRTMIN-14", "USR1"])
+def test_a_trap_on_a_signal_that_looks_like_others(name: str) -> None:
+    """What its action says is no trap on anything else."""
+    listing = f"trap -- 'trap -- '\\''x y'\\'' EXIT\n' {name}\ntrap -- 'z' ERR\n"
+    (report,) = feed(ran(listing=listing), [])
+    assert report.traps == {"ERR": "z"}
+
+
 def test_equal_reports_are_read_once() -> None:
     """The bytes of the report before have its meaning; what comes in between is read as ever."""
     parser = ReportParser(TAG)
