@@ -6,6 +6,7 @@ __all__ = [
     "answers",
     "connection",
     "endpoint",
+    "exchange",
     "keylock",
     "links",
     "listener",
