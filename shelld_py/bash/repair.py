@@ -128,8 +128,11 @@ class Repair:
         return False
 
     def _descriptors(self) -> tuple[int, int]:
-        """Return bash's own limits of descriptors, soft and hard; of one that is gone, those of the daemon."""
+        """Return bash's own limits of descriptors, soft and hard.
+
+        Those of the daemon for one that is gone or another user's: for these prlimit(2) asks for CAP_SYS_RESOURCE.
+        """
         try:
             return resource.prlimit(self._bash.pid, resource.RLIMIT_NOFILE)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             return resource.getrlimit(resource.RLIMIT_NOFILE)
