@@ -17,6 +17,7 @@ Full disk
 """
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -32,6 +33,8 @@ _RETRY_AFTER: Final = 1024 * 1024
 _COPY_SIZE: Final = 1024 * 1024
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A command can have put a FIFO in the place of a log, where the event loop would wait for ever, or a link."""
+_REPLACED: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESPIPE))
+"""What the system says of a log that a command has removed, or has put something else in the place of."""
 _OPEN: Final = os.O_RDWR | os.O_APPEND | _SAFE
 _CREATE: Final = _OPEN | os.O_CREAT
 
@@ -289,7 +292,9 @@ class OutputLog:
                     return os.pread(descriptor, length, at)
                 finally:
                     os.close(descriptor)
-            except OSError:
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise
                 if path == self._path(name):
                     return b""
 
