@@ -115,11 +115,11 @@ __shelld=(idle); \builtin unset -v PROMPT_COMMAND PS0; \builtin printf -v PS1 %s
 ### exit_action: the EXIT trap; a subshell that has inherited it goes no further than the first line of `exit`
 # With a soft limit of very few descriptors not even the redirections of a group can be made. The status is kept within
 # one of them, for nothing that is done before is hidden from `set -x`; the piece of `$$` that is expanded has no length.
-{ @exiting@ } >|"/dev/null${$:$((__shelld=$?,0)):0}" 2>|/dev/null || { @room@; { @exiting@ } >|/dev/null 2>|/dev/null; }; \builtin . @script@
+{ @exiting@; } >|"/dev/null${$:$((__shelld=$?,0)):0}" 2>|/dev/null || { @room@; { @exiting@; } >|/dev/null 2>|/dev/null; }; \builtin . @script@
 
 ### exiting: room for the descriptors of what follows, and what `set +xv` would change
 __shelld="$__shelld $-"; \builtin : 251</ || { @room@; };
-\builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv;
+\builtin trap -p DEBUG RETURN >|@scratch@; \builtin trap - DEBUG RETURN; \builtin set +xv
 
 ### room: as many as repair.py gives, or what there can be
 \builtin ulimit -S -n 1024 || \builtin ulimit -n 1024 || \builtin ulimit -S -n hard
@@ -182,8 +182,9 @@ __shelld=$?; fi
 ### trap: a `trap` that keeps the driver's EXIT trap in front of one that the command sets
 # In POSIX mode no function can have the name of a special builtin.
 # One that names no EXIT is the last that is done here, for a DEBUG trap would see what comes behind it.
-# shellcheck disable=SC2064  # it is what `trap -p` has said, and quoted
-[[ -o posix ]] || trap() { [[ " $@ " == *\ @(EXIT|exit|SIGEXIT|0)\ * ]] && { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
+# Names are short, an action may have megabytes: words of more than eight letters are looked at no further.
+# shellcheck disable=SC2064,SC2015,SC2199  # what `trap -p` has said is quoted; "$*" would join by the IFS of the user
+[[ -o posix ]] || trap() { [[ " ${@/#?????????*/} " == *\ @([Ee][Xx][Ii][Tt]|?([-+])+(0))\ * ]] && { \builtin trap "$@"; \builtin set -- "$?"; [[ $BASHPID == "$$" ]] && {
 \builtin trap -p EXIT >|@scratch@; \builtin mapfile -d '' -t -n 1 __shelld <@scratch@;
 \builtin eval "__shelld=(${__shelld[0]-})";
 [[ ${__shelld[2]-} == @exit_action@* ]] ||

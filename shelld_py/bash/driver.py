@@ -63,7 +63,7 @@ _BUILTINS: Final = (
 """Those that the scripts need, besides `.`, `:` and `enable`."""
 _ON_EXIT: Final = "--on-exit"
 _TRAP: Final = re.compile(r"\btrap\b")
-_EXIT: Final = re.compile(r"""[\s'"](?:EXIT|exit|0)\b""")
+_EXIT: Final = re.compile(r"""[\s'"](?:EXIT|[-+]?0+)\b""", re.IGNORECASE)
 _SOURCES: Final = re.compile(r"(?:^|[\s;&|({!])(?:\.|source)\s")
 _MAY_SET: Final = re.compile(rf"{_TRAP.pattern}|{_SOURCES.pattern}")
 """One search that finds nothing in most commands: only where it finds something is looked closer."""
