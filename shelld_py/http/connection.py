@@ -105,23 +105,23 @@ class Connection(HttpToolsProtocol):
             return
         if self._in_head or (self._serving() and self.cycle.more_body):
             self._head_size += len(data)
-        rest = memoryview(data)
-        while rest and not self._over:
+        pieces = [memoryview(data)]
+        while pieces and not self._over:
+            piece = pieces.pop()
             try:
-                self.parser.feed_data(rest)
-                break
+                self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as offer:
-                rest = rest[offer.args[0] :]
+                rest = piece[offer.args[0] :]
                 if self.parser.should_upgrade() and self._declines():
-                    self._take_without_offer()
+                    pieces += [rest, memoryview(self._without_offer())]
                 elif self._websocket and self._should_upgrade():
                     self._forget_timer()
                     self.handle_websocket_upgrade()
-                    break
                 elif self._websocket:
                     self._offered, self._early = True, bytes(rest)
                     self.flow.pause_reading()
-                    break
+                else:
+                    pieces.append(rest)
             except httptools.HttpParserError:
                 said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
                 self.logger.warning(said)
@@ -167,7 +167,7 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = raw_path
         waiting = self.cycle is not None and not self.cycle.response_complete
         if len(self.pipeline) >= _MOST_WAITING:
-            raise OverflowError  # ends the parser: those before are answered, then the connection ends
+            raise OverflowError  # ends the parsing: those before are answered, then the connection ends
         keep_alive = version != "1.0" and parser.should_keep_alive()
         timeout = self._settings.body_timeout
         self.cycle = exchange = Exchange(self, scope, keep_alive=keep_alive, timeout=timeout)
@@ -313,14 +313,14 @@ class Connection(HttpToolsProtocol):
         """Whether uvicorn takes up the offer: that is for Socket.IO, which speaks to it."""
         return super()._should_upgrade() and self.url.partition(b"?")[0] == _SOCKET_IO
 
-    def _take_without_offer(self) -> None:
-        """Begin the parser anew, with the request without its offer. Its body and what follows is to be fed next."""
+    def _without_offer(self) -> bytes:
+        """Begin the parser anew; return the request without its offer. Its body and what follows is to be fed next."""
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
+        return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 class _Upgraded(asyncio.StreamReaderProtocol):
