@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from threading import RLock
 from typing import Any, Final
 
 _PUT_OFF: Final[dict[str, dict[str, str]]] = {
@@ -40,14 +41,20 @@ def _put_off(name: str, elsewhere: Mapping[str, str]) -> None:
     if not spec or not spec.loader:
         return
     module = module_from_spec(spec)
-    execute = spec.loader.exec_module
+    waiting = [spec.loader.exec_module]
+    lock = RLock()
 
     def find(attribute: str) -> Any:
         if attribute in elsewhere:
             return getattr(import_module(elsewhere[attribute]), attribute)
-        if vars(module).pop("__getattr__", None):
-            execute(module)
-        return getattr(module, attribute)
+        with lock:  # another thread waits here until all is there; what the module asks of itself meanwhile does not
+            if waiting:
+                waiting.pop()(module)
+                if vars(module)["__getattr__"] is find:  # it may have one of its own
+                    del vars(module)["__getattr__"]
+        if vars(module).get("__getattr__") is not find:
+            return getattr(module, attribute)
+        raise AttributeError(f"module {name!r} has no attribute {attribute!r}", name=attribute, obj=module)
 
     vars(module)["__getattr__"] = find
     sys.modules[name] = module

@@ -80,3 +80,16 @@ def test_what_is_put_off_is_there_when_it_is_asked_for() -> None:
         "assert logging.config.dictConfig and anyio.run and not hasattr(uvicorn, 'nonsense')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_what_is_put_off_is_there_for_threads_as_well() -> None:
+    """Whichever comes first has it executed, the others wait until all of it is there."""
+    program = (
+        "from shelld_py.imports import put_off_imports; put_off_imports();"
+        "import http.client, anyio, sys; from concurrent.futures import ThreadPoolExecutor;"
+        "sys.setswitchinterval(1e-6);"
+        "ask = lambda _: (http.client.responses[404], anyio.CancelScope);"
+        "print(len(set(ThreadPoolExecutor(20).map(ask, range(20)))))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "1\n"
