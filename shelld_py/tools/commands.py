@@ -48,7 +48,7 @@ async def run_shell_command(arguments: RunShellCommand, call: ToolCall) -> ToolR
     )
     run = await start_run(call, call.computer.shells.one_shot(command, None))
     result = await run_and_show(call, run, longest_wait(call))
-    advice = job_advice(run.run_id, None, reads_input=False)
+    advice = job_advice(run)
     running = result.status is RunStatus.RUNNING
     return ToolResult(
         result=projection(
@@ -88,7 +88,7 @@ async def execute_command(arguments: ExecuteCommand, call: ToolCall) -> ToolResu
         run = call.computer.shell(arguments.session_id).submit(command)
     shown = await run_and_show(call, run, longest_wait(call))
     if arguments.session_id is None:
-        advice = job_advice(run.run_id, None, awaiting_input=shown.awaiting_input)
+        advice = job_advice(run, awaiting_input=shown.awaiting_input)
     else:
         advice = session_advice(run.run_id)
     return _about(projection(ExecuteCommandResult, shown), shown, run, advice)
@@ -108,7 +108,7 @@ async def shell_exec(arguments: ShellExec, call: ToolCall) -> ToolResult:
     )
     run = await start_run(call, _started_alone(call, command))
     result = await run_and_show(call, run, longest_wait(call, arguments.timeout), arguments.max_output)
-    return _about(result, result, run, job_advice(run.run_id, None, awaiting_input=result.awaiting_input))
+    return _about(result, result, run, job_advice(run, awaiting_input=result.awaiting_input))
 
 
 async def _started_alone(call: ToolCall, command: Command) -> LiveRun:

@@ -153,6 +153,6 @@ def _about(run: Run, result: msgspec.Struct, body: str, cursor: int | None, *par
     """Return the outcome of a call about a command: `body`, and how the command stands."""
     known = run.result()
     running = known.status is RunStatus.RUNNING
-    advice = job_advice(run.run_id, cursor, awaiting_input=known.awaiting_input) if running else None
+    advice = job_advice(run, cursor, awaiting_input=known.awaiting_input) if running else None
     text = with_footer(body, *ending_parts(known), seconds_text(known.duration), deadline_note(run), *parts, advice)
     return ToolResult(result=result, text=text, run_id=run.run_id, running=running)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
-from shelld_py.models import Cause, RunResult, RunStatus
+from shelld_py.models import Cause, RunResult, RunStatus, Streams
 from shelld_py.shells.run import LiveRun, Run
 from shelld_py.units import format_duration
 
@@ -88,12 +88,13 @@ def deadline_note(run: Run) -> str:
     return f"killed in {seconds_text(max(0.0, run.command.deadline - run.duration))} at its deadline"
 
 
-def job_advice(shell_id: str, cursor: int | None, *, awaiting_input: bool = False, reads_input: bool = True) -> str:
+def job_advice(run: Run, cursor: int | None = None, *, awaiting_input: bool = False) -> str:
     """Return how to go on with a command that runs in a shell of its own; some have no input that could be typed."""
-    call = json.dumps({"shell_id": shell_id} if cursor is None else {"shell_id": shell_id, "from_cursor": cursor})
+    call = json.dumps({"shell_id": run.run_id} if cursor is None else {"shell_id": run.run_id, "from_cursor": cursor})
     if awaiting_input:
         return f"shell_write answers it, shell_wait {call} reads on, shell_close ends it"
-    types = "shell_write types into it, " if reads_input else ""
+    typed = isinstance(run, LiveRun) and (run.command.streams is not Streams.PIPES or run.command.stdin_open)
+    types = "shell_write types into it, " if typed else ""
     return f"shell_wait {call} waits on, {types}shell_close ends it"
 
 

@@ -101,6 +101,15 @@ def test_a_question_is_answered(bench: Bench) -> None:
     assert (refusal["status"], refusal["code"]) == (409, "no_running_command")
 
 
+def test_nobody_is_told_to_type_into_pipes(bench: Bench) -> None:
+    """They have no input: neither the first answer nor a later one speaks of it."""
+    started = bench.call("shell_exec", command="echo on; sleep 60", streams="pipes", timeout=0)
+    shell_id = started.result["run_id"]
+    texts = [started.text, bench.call("shell_status", shell_id=shell_id).text]
+    assert all("shell_wait" in text and "shell_write" not in text for text in texts)
+    bench.call("shell_close", shell_id=shell_id)
+
+
 def test_an_interrupt_is_a_key(bench: Bench) -> None:
     shell_id = bench.call("shell_start", command="echo on; sleep 60").result["shell_id"]
     bench.call("shell_wait", shell_id=shell_id, from_cursor=0)
