@@ -49,7 +49,13 @@ def _put_off(name: str, elsewhere: Mapping[str, str]) -> None:
             return getattr(import_module(elsewhere[attribute]), attribute)
         with lock:  # another thread waits here until all is there; what the module asks of itself meanwhile does not
             if waiting:
-                waiting.pop()(module)
+                execute = waiting.pop()
+                try:
+                    execute(module)
+                except BaseException:  # no descriptor is left, say: the next time it is tried again
+                    waiting.append(execute)
+                    vars(module)["__getattr__"] = find
+                    raise
                 if vars(module)["__getattr__"] is find:  # it may have one of its own
                     del vars(module)["__getattr__"]
         if vars(module).get("__getattr__") is not find:

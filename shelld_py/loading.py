@@ -32,6 +32,9 @@ class Configuration(Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Configuration({self.settings}, warnings={self.warnings})"  # what is printed tells no key
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # nor what others print
+        return [("settings", self.settings), ("warnings", self.warnings)]
+
 
 def load(file: str | None, environ: Mapping[str, str], assignments: Sequence[str] = ()) -> Configuration:
     """Return the configuration from `file` (or `SHELLD_CONFIG`, or none), `environ`, and `assignments`.

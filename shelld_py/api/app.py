@@ -227,15 +227,15 @@ class Application:
                     await app(scope, admitted.receive, send_with_id)
                 else:
                     response = await serve(HttpRequest(scope, admitted.receive))
-                    status = response.status_code
                     exchange = getattr(send, "__self__", None)
-                    if not (
+                    if (
                         isinstance(response, MadeResponse)
                         and isinstance(exchange, Exchange)
-                        and exchange.answer(status, response.lines + own_lines(), bytes(response.body))
+                        and exchange.answer(response.status_code, response.lines + own_lines(), bytes(response.body))
                     ):
-                        response.raw_headers += own_headers()
-                        await response(scope, admitted.receive, send)
+                        status = response.status_code
+                    else:
+                        await response(scope, admitted.receive, send_with_id)
         except asyncio.CancelledError:
             if admitted is None or admitted.ended is None:
                 raise

@@ -16,7 +16,10 @@ from msgspec.structs import replace
 
 _FIELDS: Final = {b"R": 4, b"P": 4, b"B": 0, b"X": 4, b"U": 0, b"Y": 1}
 _LONGEST_TOKEN: Final = 1 << 20
-"""Bytes of a field, and of the listing of traps. Fields are cut by bash before; traps beyond this are forgotten."""
+"""Bytes of a field, and of the listing of traps. Fields are cut by bash before; of a longer listing the first half
+counts, which begins with EXIT, and the last, with the traps that the driver takes off."""
+_CUT: Final = b"\n'\n"
+"""Between the two: the trap that was cut ends here, and has no name."""
 _STATE_TRAPS: Final = frozenset(("DEBUG", "ERR", "RETURN", "EXIT"))
 _TRAP: Final = "trap -- '"
 _LONGEST_NAME: Final = 15
@@ -96,18 +99,18 @@ class ReportParser:
         return reports
 
     def _keep(self, piece: bytes) -> None:
-        """Keep the beginning of a token; of one that is too long, the end, which may be a tag."""
+        """Keep the beginning of a token; of one that is too long, the two ends: the last may be a tag."""
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
             if self._size > 2 * _LONGEST_TOKEN:
-                self._pieces = [b"".join(self._pieces)[-_LONGEST_TOKEN:]]
-                self._size = _LONGEST_TOKEN
+                self._pieces = [_cut(b"".join(self._pieces))]
+                self._size = len(self._pieces[0])
 
     def _joined(self, end: bytes) -> bytes:
         if not self._pieces:
-            return end[-_LONGEST_TOKEN:]
-        token = b"".join((*self._pieces, end))[-_LONGEST_TOKEN:]
+            return _cut(end)
+        token = _cut(b"".join((*self._pieces, end)))
         self._pieces.clear()
         self._size = 0
         return token
@@ -145,6 +148,12 @@ class ReportParser:
         self._exited = report if kind == b"X" else None
         self.in_exit_trap = False
         return None if kind == b"X" else report
+
+
+def _cut(token: bytes) -> bytes:
+    """Return a token, shortened in its middle where it is too long."""
+    half = _LONGEST_TOKEN // 2
+    return token if len(token) <= _LONGEST_TOKEN else token[: half - len(_CUT)] + _CUT + token[-half:]
 
 
 def _report(kind: ReportKind, record: Sequence[bytes], listing: bytes) -> Report:

@@ -124,6 +124,8 @@ class Connection(HttpToolsProtocol):
                     pieces.append(rest)
             except httptools.HttpParserError:
                 said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
+                if len(self.pipeline) >= _MOST_WAITING:
+                    said = "Too many requests were sent ahead on one connection."
                 self.logger.warning(said)
                 self._give_up(HTTPStatus.BAD_REQUEST, said)
         if self._head_size > _LARGEST_HEAD and not self._over:

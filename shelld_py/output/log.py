@@ -20,6 +20,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Sequence
@@ -230,6 +231,8 @@ class OutputLog:
     def _open(self, flags: int) -> None:
         with contextlib.suppress(OSError):
             self._fd = os.open(self._path(self._file), flags, 0o600)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):  # a FIFO would take bytes, and give none
+                self.close()
 
     def _next_segment(self) -> None:
         self.close()

@@ -441,5 +441,8 @@ async def _within(seconds: float, step: Coroutine[Any, Any, None]) -> None:
 
 
 def _last_output(run: LiveRun) -> bytes:
+    """Return the end of what was written, where bash may have told of a signal; nothing where that cannot be read."""
     log = run.log(Stream.STDERR) or run.log(Stream.STDOUT)
-    return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""
+    with contextlib.suppress(OSError):
+        return log.read(max(0, log.size - _NOTICE_SIZE), _NOTICE_SIZE).data if log else b""
+    return b""

@@ -14,6 +14,7 @@ next to nothing, and a restarted daemon knows as much as the one before (recover
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -28,7 +29,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from shelld_py.config import OutputSettings
-from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
+from shelld_py.errors import ConfigError, Overloaded, RunIdConflict, RunNotFound
 from shelld_py.models import RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.output.timing import Timing
@@ -203,7 +204,10 @@ class RunStore:
 
         Both is done in a thread, and may take long: where somebody waits for the run to be let go of, it is left out.
         """
-        await run.measure()
+        try:
+            await run.measure()
+        except OSError as error:
+            self._logger.error("run %s: its output cannot be counted: %s", run.run_id, error)
         if self._runs.get(run.run_id) is not run:
             return  # it was deleted meanwhile: nothing of it is to come back
         if not run.background_pids and self._keep_in_journal(run):
@@ -338,6 +342,7 @@ class RunStore:
             else:
                 record, frame = self._read(entry)
         except (OSError, ValueError, OverflowError, RecursionError) as error:
+            _check_own(error)
             raise RunNotFound(f"The files of run {entry.run_id} cannot be read: {error}") from None
         timing = None
         if record.in_directory:
@@ -358,9 +363,11 @@ class RunStore:
         if record.in_directory:
             path = self._directories.log_path(record.run_id, stream)
             extents = record.stdout_extents if stream is Stream.STDOUT else record.stderr_extents
-            with contextlib.suppress(OSError):
+            try:
                 if stat.S_ISREG(os.lstat(path).st_mode):  # opening a FIFO would never return
                     return OutputLog.load(path, self._settings.log_max, extents)
+            except OSError as error:
+                _check_own(error)
             return None
         if frame is None or (stream is Stream.STDERR and record.streams is Streams.MERGED):
             return None
@@ -428,6 +435,12 @@ class RunStore:
             if entry.in_directory:
                 expired.append(run_id)
         return expired
+
+
+def _check_own(error: Exception) -> None:
+    """Raise `Overloaded` where it is the daemon that has run out of something: that says nothing of a run."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise Overloaded(f"No file can be read just now: {error.strerror}; try again later.") from None
 
 
 def _record_of(run: LiveRun) -> Record:

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from shelld_py.config import OutputSettings
-from shelld_py.errors import ConfigError, RunIdConflict, RunNotFound
+from shelld_py.errors import ConfigError, Overloaded, RunIdConflict, RunNotFound
 from shelld_py.models import Cause, RunResult, RunStatus, ShellState, Stream, Streams
+from shelld_py.output.excerpt import text_size
+from shelld_py.output.log import OutputLog
 from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import MARK, claim
 from shelld_py.shells.record import fingerprint
@@ -509,6 +511,60 @@ def test_a_data_directory_that_was_removed_is_made_anew(
         log = stored(store, "r3").log(Stream.STDOUT)
         assert log
         assert log.read(0, 10).data == b"r3"
+
+
+def test_want_of_descriptors_says_nothing_of_a_run(tmp_path: Path) -> None:
+    """It is neither unknown nor without output: the daemon cannot read just now, and says so."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            new(store, LS, "light").finish(DONE)
+            store.keep(store.live()[0])
+            await finished(store, b"x" * 100_000, "full")
+            full = await store.get("full")
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            try:
+                for run_id in ("light", "full"):
+                    with pytest.raises(Overloaded):
+                        await store.find(run_id)
+                with pytest.raises(Overloaded):
+                    await store.results()
+                with pytest.raises(Overloaded):
+                    full.log(Stream.STDOUT)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            assert set(await ids(store)) == {"light", "full"}
+            assert full.logs[Stream.STDOUT].size == 100_000
+
+    in_loop(test)
+
+
+def test_the_end_of_a_run_whose_output_cannot_be_counted_is_kept(tmp_path: Path) -> None:
+    """It is counted when it is asked for later."""
+
+    async def test() -> None:
+        with open_store(tmp_path) as store:
+            run = new(store, LS, "r1")
+            run.promote()
+            store.save(run)
+            drawn = b"\x1b[1mx\x1b[0m\r" * 10_000
+            run.append(memoryview(drawn))
+            run.logs[Stream.STDOUT].close()
+            run.finish(DONE)
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            try:
+                await store.seal(run)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            store.release(run)
+            kept = await store.get("r1")
+            await kept.measure()
+            assert kept.result().status is RunStatus.COMPLETED
+            assert kept.result().original_stdout_size == text_size(OutputLog.of(drawn)) < 10
+
+    in_loop(test)
 
 
 def test_output_that_cannot_be_read_for_the_journal_lies_in_its_directory(
