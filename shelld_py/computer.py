@@ -42,8 +42,9 @@ from shelld_py.shells.data_directory import own_directory
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.keys import pasted, typed
 from shelld_py.shells.limits import KernelLimits
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.registry import MAIN, Shells
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.run import Run
 from shelld_py.shells.screens import Screens
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.states import MESSAGES, Event

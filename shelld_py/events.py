@@ -30,7 +30,7 @@ from shelld_py.files import ArchiveResult, ChangeResult
 from shelld_py.linux.ports import ListeningPort, listening_ports
 from shelld_py.linux.processes import tree_usage
 from shelld_py.models import RunResult, ShellState
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.units import MEBIBYTE
 
 if TYPE_CHECKING:

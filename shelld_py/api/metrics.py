@@ -30,7 +30,7 @@ from shelld_py.http.answers import problem_response
 from shelld_py.http.endpoint import Endpoint
 from shelld_py.linux.processes import process_stat, tree_usage
 from shelld_py.models import ShellState
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.version import __version__
 
 _SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300, 1800)

@@ -24,7 +24,8 @@ from shelld_py.models import AcceptedInput, KillResult, OutputFormat, RunResult,
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.request_data import DurationText, MaxOutput, StdinRequest
 from shelld_py.shells.conditions import Condition, LogReader, Until
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 
 _T = TypeVar("_T")

@@ -30,8 +30,9 @@ from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE, follow, holding
 from shelld_py.models import OnInput, RunResult, RunStatus, ShellState, Streams
 from shelld_py.output.excerpt import OutputChoice
 from shelld_py.request_data import Command, ExecRequest, RunRequest, StartupRequest
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import LONGEST_TOLD, fingerprint, is_large
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 from shelld_py.units import DURATION_PATTERN, LONGEST_TEXT
 

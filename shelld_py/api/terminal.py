@@ -23,7 +23,7 @@ from shelld_py.http.keylock import subprotocols
 from shelld_py.http.requests import LARGEST, Query, as_model, header, parsed, signal_number
 from shelld_py.models import GapEvent, RunResult, ShellState, Stream
 from shelld_py.request_data import Command, CommandText, Request, ResizeRequest
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell
 from shelld_py.units import MEBIBYTE
 from shelld_py.validation import shown

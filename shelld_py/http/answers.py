@@ -24,7 +24,8 @@ from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
 from shelld_py.output.excerpt import LARGE, OutputChoice, pieces, with_output
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import is_plain
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 
 TIMED_OUT: Final = "The command timed out waiting for completion and is still running."
 AWAITING_INPUT: Final = "The command is waiting for input."

@@ -6,6 +6,7 @@ __all__ = [
     "execution",
     "keys",
     "limits",
+    "live_run",
     "record",
     "registry",
     "run",

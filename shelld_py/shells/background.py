@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.processes import ProcessStat
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.shells.store import RunStore
 
 _KILL_TIMEOUT: Final = 2.0

@@ -26,7 +26,8 @@ from shelld_py.models import Stream
 from shelld_py.output.excerpt import READ_SIZE
 from shelld_py.output.line_search import LineMatcher
 from shelld_py.output.log import OutputLog
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.shells.shell import Shell
 from shelld_py.units import parse_duration
 

@@ -36,7 +36,8 @@ from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge, with_message
 from shelld_py.shells.limits import MemoryWarnings, limited
-from shelld_py.shells.run import Ending, LiveRun
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Ending
 from shelld_py.shells.store import RunStore
 from shelld_py.shells.supervision import Supervisor, kills_so_far
 from shelld_py.units import format_duration

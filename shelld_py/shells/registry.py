@@ -16,7 +16,8 @@ from msgspec import Struct
 from shelld_py.errors import SessionNotFound, ShuttingDown, TooManySessions
 from shelld_py.models import Cause, ShellState, Streams
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.run import Comparison, LiveRun
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Comparison
 from shelld_py.shells.shell import Shell
 
 MAIN: Final = "main"

@@ -43,8 +43,9 @@ from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
 from shelld_py.shells.limits import process_ceiling
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import DEFAULT_SIZE
-from shelld_py.shells.run import Comparison, Ending, LiveRun, Run
+from shelld_py.shells.run import Comparison, Ending, Run
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.units import MEBIBYTE
 

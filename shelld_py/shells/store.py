@@ -37,9 +37,10 @@ from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import calling, claim, is_file, lock
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
+from shelld_py.shells.live_run import SHORT, LiveRun
 from shelld_py.shells.record import Kept, Record
 from shelld_py.shells.recovery import Recovery
-from shelld_py.shells.run import SHORT, LiveRun, Run, StoredRun
+from shelld_py.shells.run import Run, StoredRun
 
 _T = TypeVar("_T")
 

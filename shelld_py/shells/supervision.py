@@ -31,7 +31,7 @@ from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.processes import ProcessStat, Used
 from shelld_py.models import Cause
 from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.units import MEBIBYTE, format_duration
 
 _FIRST_PAUSE: Final = 0.1

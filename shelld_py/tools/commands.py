@@ -17,7 +17,8 @@ from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream, Streams
 from shelld_py.output.excerpt import OutputChoice, with_output
 from shelld_py.output.text import INLINE_DRAWN, is_quick, render
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.tools.data import (
     CloseSession,
     ExecuteCommand,

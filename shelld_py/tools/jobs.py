@@ -7,7 +7,8 @@ from shelld_py.errors import NoRunningCommand
 from shelld_py.models import RunStatus, Stream, Streams
 from shelld_py.output.reading import Reading
 from shelld_py.request_data import Command
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.tools.commands import longest_wait, needed_command, projection, shown, start_run, wait_for_run
 from shelld_py.tools.data import (
     DEFAULT_PIECE,

@@ -8,7 +8,8 @@ from shelld_py.errors import InvalidRequest, NoRunningCommand, RunNotFound, Shel
 from shelld_py.models import OutputFormat, RunResult, RunStatus, ShellState, Stream
 from shelld_py.output.reading import Unfinished, read_output, start_of_last_line
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.shells.screens import settled
 from shelld_py.shells.shell import Shell
 from shelld_py.tools.commands import failed, longest_wait, needed_command, projection, shown, wait_for_run

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from shelld_py.models import Cause, RunResult, RunStatus, Streams
-from shelld_py.shells.run import LiveRun, Run
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.run import Run
 from shelld_py.units import format_duration
 
 _MOST_LINES: Final = 50

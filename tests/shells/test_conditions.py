@@ -10,7 +10,7 @@ from shelld_py.errors import InvalidRequest
 from shelld_py.models import Stream
 from shelld_py.request_data import Command
 from shelld_py.shells.conditions import Condition, Kind, LogReader, Until
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell
 from tests.shells.places import in_shell
 

@@ -22,7 +22,7 @@ from shelld_py.linux import processes
 from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.text import render
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell
 from tests.shells.places import in_shell, until
 

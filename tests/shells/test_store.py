@@ -23,8 +23,9 @@ from shelld_py.output.excerpt import text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.request_data import Command
 from shelld_py.shells.data_directory import MARK, claim
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import fingerprint
-from shelld_py.shells.run import Ending, LiveRun, Run, StoredRun
+from shelld_py.shells.run import Ending, Run, StoredRun
 from shelld_py.shells.store import RunStore
 from tests.daemons import wait_for
 

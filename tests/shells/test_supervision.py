@@ -10,7 +10,7 @@ from shelld_py.config import LimitSettings
 from shelld_py.linux import processes
 from shelld_py.models import Cause, RunStatus, ShellState
 from shelld_py.request_data import Command
-from shelld_py.shells.run import LiveRun
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell
 from shelld_py.shells.supervision import Supervisor
 from tests.shells.places import in_shell, until
