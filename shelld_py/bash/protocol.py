@@ -1,6 +1,6 @@
 """bash's own states, what it reports, and what is to be done then. No I/O: bytes in, actions out.
 
-`Protocol` is told what happens (`hear`) and answers with the actions of the table, which process.py does. The
+`Protocol` is told what happens (`hear`) and answers with the actions of the table, which interpreter.py does. The
 table has an entry for each pair of state and event; docs/architecture.md shows the diagram that is made of it.
 It knows nothing of the driver's scripts, of descriptors, or of runs.
 """

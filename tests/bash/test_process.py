@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shelld_py.bash.process import HUNG_UP
+from shelld_py.bash.interpreter import HUNG_UP
 from shelld_py.bash.repair import DAMAGE
 from shelld_py.errors import ShellStartFailed
 from shelld_py.linux.terminal_wait import blocked_read
