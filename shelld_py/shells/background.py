@@ -1,4 +1,4 @@
-"""What ended runs of a shell have left running, and whose output it is that comes when no run is going on.
+"""What ended runs of a shell have left running, and where the output goes that comes when no run is going on.
 
 The processes are found below bash (processes.py) at the end of each run, and looked at again when
 it matters.
@@ -9,12 +9,14 @@ import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.processes import ProcessStat
+from shelld_py.output.log import OutputLog
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.run import Run
 from shelld_py.shells.store import RunStore
@@ -40,9 +42,12 @@ class _Item(Struct):
 class Background:
     """The ended runs of one shell whose processes live on. Their logs stay open until these have ended."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, log_path: Path, log_max: int) -> None:
+        """The shell's own log is made at `log_path` when there is something that is no run's."""
         self._store = store
+        self._log_path, self._log_max = log_path, log_max
         self._items: list[_Item] = []
+        self._own_log: OutputLog | None = None
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -66,13 +71,26 @@ class Background:
     def release_all(self) -> None:
         """Let go of all: nothing more is read."""
         self._release(list(self._items))
+        if self._own_log:
+            self._own_log.close()
+            self._own_log = None
 
-    def writer(self) -> LiveRun | None:
-        """Return the run that what is written now comes from, where only one can be."""
-        owners = [item for item in self._items if not item.ended]
-        for item in owners:
-            item.ended = not item.alive()
-        return owners[0].run if len(owners) == 1 else None
+    def take_output(self, data: memoryview) -> None:
+        """Keep what is written while no run goes on: with the run that it comes from, where only one can be."""
+        writer = self._writer()
+        if writer:
+            writer.append(data)
+            return
+        if self._own_log is None:
+            with contextlib.suppress(OSError):  # a directory of that name, say: then what comes is lost, and no more
+                self._log_path.unlink()
+            self._own_log = OutputLog(str(self._log_path), self._log_max).create()
+        self._own_log.append(data)
+
+    def remove_log(self) -> None:
+        """Remove the shell's own log."""
+        for path in self._log_path.parent.glob(f"{self._log_path.name}*"):
+            path.unlink(missing_ok=True)
 
     async def kill(self, run: LiveRun, pid: int | None) -> tuple[bool, tuple[int, ...]]:
         """Kill what `run` has left running below bash, `pid`; return whether there was anything, and who survives.
@@ -98,6 +116,13 @@ class Background:
         for item in [item for item in self._items if run in (None, item.run)]:
             for stat in item.alive():
                 await _end_of(stat.pid)
+
+    def _writer(self) -> LiveRun | None:
+        """Return the run that what is written now comes from, where only one can be."""
+        owners = [item for item in self._items if not item.ended]
+        for item in owners:
+            item.ended = not item.alive()
+        return owners[0].run if len(owners) == 1 else None
 
     def _release(self, items: list[_Item]) -> None:
         for item in items:

@@ -1,7 +1,7 @@
 """A shell: a bash in its terminal, its state, and the run that is going on in it.
 
-The one owner of the state: every method asks the table in states.py first. It knows bash as a process and the
-course of a run (execution.py), but nothing of HTTP, hooks or keys.
+The one owner of the state: every method asks the table in states.py first. It knows bash as a process, what that is
+started with (startup.py) and the course of a run (execution.py), but nothing of HTTP, hooks or keys.
 
 A run lives in a task of the shell's own, so it is nobody's request: a client that goes away changes nothing.
 """
@@ -9,43 +9,27 @@ A run lives in a task of the shell's own, so it is nobody's request: a client th
 import asyncio
 import contextlib
 import logging
-import os
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-import msgspec
-
-from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
-from shelld_py.bash.confinement import Confinement
+from shelld_py.bash.command import check_command, check_encodable, check_environment
 from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
-from shelld_py.bash.state import check_document
-from shelld_py.config import OnExit
-from shelld_py.errors import (
-    DirectoryGone,
-    InvalidRequest,
-    NoRunningCommand,
-    ShellBusy,
-    ShellUnrecoverable,
-    UserNotAllowed,
-)
+from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
-from shelld_py.linux.users import User
 from shelld_py.models import Cause, Foreground, KillResult, Resources, RunStatus, ShellState, Streams
-from shelld_py.output.log import OutputLog
 from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
-from shelld_py.shells.limits import process_ceiling
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Comparison, Ending, Run
+from shelld_py.shells.startup import Startup, is_directory
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.units import MEBIBYTE
 
@@ -77,12 +61,8 @@ class Shell:
         self._context = context
         self._states = StateMachine()
         self._shown_state: Callable[[], ShellState] = partial(getattr, self._states, "shown")
-        self._request = StartupRequest()
-        self._user: User | None = None
-        """Whom bash runs as; None for the daemon's own user."""
+        self._startup = Startup(context, StartupRequest())
         self._bash: Bash | Program | None = None
-        self._piped = False
-        """Whether what it runs has no terminal: then it runs one command, and reads no file at its start."""
         self._shell_name = ""
         self._lifecycle = asyncio.Lock()
         self._driven: dict[LiveRun, asyncio.Task[None]] = {}
@@ -91,8 +71,7 @@ class Shell:
         self._execution: Execution | None = None
         self._promotion: asyncio.TimerHandle | None = None
         """One timer for all light runs: it goes on as long as there are any, so that each of them costs none."""
-        self._background = Background(context.store)
-        self._own_log: OutputLog | None = None
+        self._background = Background(context.store, context.log_directory / f"{session_id}.log", context.log_max)
         self._attached = 0
         """How many are at its terminal."""
         self._shown = contextlib.ExitStack()
@@ -118,18 +97,7 @@ class Shell:
         """
         async with self._lifecycle:
             self.check(Event.START)
-            directory = request.working_directory
-            if directory is not None and not _is_directory(directory):
-                raise InvalidRequest(f"working_directory: {directory!r} is not a directory that exists.")
-            check_environment(request.environment)
-            user = self._user_for(request.user)
-            self._check_startup_file(request)
-            if piped and request.startup_file is not None:
-                raise InvalidRequest("startup_file is for a bash with a terminal: with pipes none is read.")
-            if request.state:
-                check_document(request.state)
-            self._user = user
-            self._request, self._piped = msgspec.structs.replace(request, state=None, copy_of=None), piped
+            self._startup = Startup.checked(self._context, request, piped=piped)
             await self._start_bash(Event.START, request.state)
 
     def check(self, event: Event) -> None:
@@ -170,11 +138,12 @@ class Shell:
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
-        if (command.streams is Streams.PIPES) is not self._piped:
+        piped = self._startup.piped
+        if (command.streams is Streams.PIPES) is not piped:
             raise InvalidRequest("streams: pipes are for /exec, and this shell has a terminal: merged or separate.")
-        if command.stdin_open and not self._piped:
+        if command.stdin_open and not piped:
             raise InvalidRequest("stdin_open is for streams: pipes. A terminal is always open.")
-        if self._piped and self.last_run:
+        if piped and self.last_run:
             raise ShellBusy(MESSAGES[ShellBusy], state=self.state.value)
         directory = None if command.directory is None else self._resolved(command.directory)
         if command.environment:
@@ -298,8 +267,8 @@ class Shell:
         shell is `unrecoverable` then; `DirectoryGone`, and nothing is killed, where none could come.
         """
         async with self._lifecycle:
-            directory = self._request.working_directory or self._context.directory
-            if self._bash and not _is_directory(directory):
+            directory = self._startup.directory
+            if self._bash and not is_directory(directory):
                 raise DirectoryGone(
                     f"The shell begins in {directory!r}, which is gone: make it again, or end the shell.",
                     state=self.state.value,
@@ -317,8 +286,7 @@ class Shell:
         async with self._lifecycle:
             self._take(Event.END)
             await self._stop_bash(Cause.KILLED, reason)
-            for path in self._context.log_directory.glob(f"{self.session_id}.log*"):
-                path.unlink(missing_ok=True)
+            self._background.remove_log()
 
     async def wait_for_processes(self, run: Run | None = None) -> None:
         """Return when no process is left that an ended run, or just `run`, has left behind."""
@@ -385,25 +353,24 @@ class Shell:
     async def _start_bash(self, started: Event, state: ShellDocument | None = None) -> None:
         """Start bash, and tell the state of it by `started`; bash may have died again by then."""
         require(_DESCRIPTORS)
-        context, request = self._context, self._request
-        settings = context.settings
-        theirs = self._user.variables if self._user else {}
-        environment = {
-            **context.environment, "TERM": settings.term, **theirs, **settings.environment, **request.environment,
-        }  # fmt: skip
+        context, startup = self._context, self._startup
         self._cgroup = cgroup = context.make_cgroup()
         try:
-            bash = await self._started(environment, cgroup)
+            bash = await startup.start(cgroup, self._background.take_output)
         except BaseException:
             await self._remove_cgroup()
             raise
-        if cgroup and not (self._piped or cgroup.holds(bash.pid)):
+        if cgroup and not (startup.piped or cgroup.holds(bash.pid)):
             context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
             await self._remove_cgroup()
         self.not_restored = None
         if state and isinstance(bash, Bash):
-            self.not_restored = await self._restored(bash, state, environment)
-        stat = None if self._piped else processes.process_stat(bash.pid)
+            try:
+                self.not_restored = await startup.restore(bash, state)
+            except BaseException:
+                await self._remove_cgroup()
+                raise
+        stat = None if startup.piped else processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
         self._bash = bash
@@ -413,83 +380,6 @@ class Shell:
         self._take(started)
         if bash.death:
             self._bash_died()
-
-    async def _started(self, environment: Mapping[str, str], cgroup: ShellCgroup | None) -> Bash | Program:
-        """Return what runs the commands, started. Raises `ShellStartFailed`."""
-        context, request = self._context, self._request
-        settings = context.settings
-        argv = shlex.split(settings.command)
-        directory = request.working_directory or context.directory
-        counted = cgroup is not None and "pids" in cgroup.controllers
-        confinement = Confinement(
-            open_files=context.open_files,
-            process_ceiling=None if counted else process_ceiling(context.limits, self._user),
-            oom_score_adj=context.oom_score_adj,
-            cgroup=cgroup,
-        )
-        if self._piped:
-            return await Program.start(
-                argv,
-                environment=environment,
-                directory=directory,
-                confinement=confinement,
-                reaper=context.reaper,
-                keepers=context.keepers,
-                user=self._user,
-            )
-        return await Bash.start(
-            argv,
-            environment=environment,
-            directory=directory,
-            size=(request.rows or settings.rows, request.cols or settings.cols),
-            restore=settings.on_exit is OnExit.RESTORE,
-            confinement=confinement,
-            idle_sink=self._take_idle_output,
-            reaper=context.reaper,
-            startup_file=settings.startup_file if request.startup_file is None else request.startup_file,
-            user=self._user,
-        )
-
-    def _user_for(self, wanted: str | None) -> User | None:
-        """Return whom bash is to run as, where a request names `wanted`. Raises `UserNotAllowed`, `InvalidRequest`."""
-        configured = self._context.user
-        if wanted is None:
-            return configured
-        if configured is None and os.geteuid() != 0:
-            raise UserNotAllowed("The daemon does not run as root, so its commands run as its own user alone.")
-        try:
-            user = User.find(wanted)
-        except LookupError as error:
-            raise InvalidRequest(f"user: {error}. It must be a name, such as nobody, or uid, or uid:gid.") from None
-        if configured not in (None, user):
-            raise UserNotAllowed(f"user: shells run as {self._context.settings.user} (shell.user) and as nobody else.")
-        return user
-
-    def _check_startup_file(self, request: StartupRequest) -> None:
-        """Raise `InvalidRequest` where bash would pass over the file that it is to read, without a word.
-
-        One in a home directory is left to bash, which knows whose that is.
-        """
-        path = request.startup_file
-        if not path or path.startswith("~"):
-            return
-        if not path.startswith("/"):
-            raise InvalidRequest(f"startup_file: {path!r} must be an absolute path, or begin with ~/, or be empty.")
-        if not _is_file(path):
-            raise InvalidRequest(f"startup_file: {path!r} is not a file that exists.")
-
-    async def _restored(self, bash: Bash, state: ShellDocument, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """Give a fresh bash, which has `environment`, its state; what the request says itself goes before that."""
-        request = self._request
-        document = msgspec.structs.replace(state, environment={**state.environment, **request.environment})
-        unset = [name for name in environment if name not in document.environment and VARIABLE.fullmatch(name)]
-        try:
-            return await bash.restore(document, unset=unset, directory=request.working_directory)
-        except BaseException:
-            await bash.end()
-            bash.close()
-            await self._remove_cgroup()
-            raise
 
     async def _stop_bash(self, cause: Cause, reason: str) -> None:
         """Kill bash and all that it started; see the run, if one was going on, through to its end.
@@ -513,9 +403,6 @@ class Shell:
             self._bash = None
             await self._remove_cgroup()
             self._background.release_all()
-            if self._own_log:
-                self._own_log.close()
-                self._own_log = None
 
     async def _let_go(self, *runs: LiveRun) -> None:
         """Return when these runs have ended and are kept. Nothing that takes long is done for them any more."""
@@ -619,37 +506,10 @@ class Shell:
                 store.release(run)
             bash.settle()
 
-    def _take_idle_output(self, data: memoryview) -> None:
-        """Keep what is written while no run goes on: with the run that it comes from, where only one can be."""
-        writer = self._background.writer()
-        if writer:
-            writer.append(data)
-            return
-        if self._own_log is None:
-            path = self._context.log_directory / f"{self.session_id}.log"
-            with contextlib.suppress(OSError):  # a directory of that name, say: then what comes is lost, and no more
-                path.unlink()
-            self._own_log = OutputLog(str(path), self._context.log_max).create()
-        self._own_log.append(data)
-
     def _resolved(self, directory: str) -> str:
         """Return the absolute path of a run's own directory."""
         base = self.working_directory or self._context.directory
         path = Path(base, directory)
-        if not _is_directory(str(path)):
+        if not is_directory(str(path)):
             raise InvalidRequest(f"directory: {str(path)!r} is not a directory that exists.")
         return str(path)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (ValueError, OSError):
-        return False
-
-
-def _is_directory(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except (ValueError, OSError):  # a NUL, a surrogate that has no byte, a name that is too long
-        return False
