@@ -11,7 +11,9 @@ import pytest
 from tests.daemons import LONG, RunningDaemon, running_daemon
 
 # A change is judged by the same examples each time; new ones are looked for where there is time.
-hypothesis.settings.register_profile("steady", derandomize=True)
+hypothesis.settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("default" if LONG else "steady")
 
 

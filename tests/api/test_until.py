@@ -153,7 +153,7 @@ def test_line_in_a_large_output(start_daemon) -> None:
     """Many megabytes are searched in pieces, in a process of its own: the daemon answers meanwhile and stays small."""
     daemon = start_daemon()
     daemon.fresh()
-    run_id = daemon.start("head -c 30000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo; echo needle; sleep 60")
+    run_id = daemon.start("head -c 30000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo; echo needle; sleep 600")
     answers = 0
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(until, daemon, run_id, "output:^needle$")
@@ -187,7 +187,7 @@ def test_malformed_pattern(ready_daemon: RunningDaemon, pattern: str) -> None:
 
 def test_catastrophic_pattern(daemon: RunningDaemon, background: Callable[..., Future[Any]]) -> None:
     """A pattern that takes for ever is given up with 422; the daemon answers all the while."""
-    run_id = daemon.start("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 60")
+    run_id = daemon.start("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; sleep 600")
     waiting = background(ask, daemon, run_id, "output:(a+)+$")
     answers = 0
     while not waiting.done():
