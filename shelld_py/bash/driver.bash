@@ -1,7 +1,8 @@
 # The bash side of the protocol: what bash evaluates around the commands. How it works is said in driver.py, which
 # takes the sections below apart and fills in what stands between at signs. Each section is a script of its own; lines
-# that begin with a number sign do not reach bash. `__shelld` becomes a name that no command can know, so no command
-# can give it attributes. Names of builtins follow `\builtin`, for a command may have defined functions of their names.
+# that begin with a number sign do not reach bash. `__shelld` becomes a random name, which is unset before a command
+# begins: none gives it attributes by chance. Names of builtins follow `\builtin`, for a command may have defined
+# functions of their names.
 #
 # Descriptors of bash in the loop. All but the bell are copies that bash has saved in a redirection: they are
 # close-on-exec, so no program inherits them, and nothing has to be closed around a command.

@@ -46,7 +46,7 @@ _OWN: Final = frozenset(
 """Variables that each bash has of its own, and those of prompts, which are never shown."""
 _LAST_OPTIONS: Final = (b"set -o xtrace", b"set -o verbose", b"set -o errexit")
 """Set in one step, last of all: else two would show what is set, and one would end a shell that cannot set it all."""
-_OUR_NAMES: Final = (b"__shelld_", b"SHELLD_")
+_OUR_PREFIX: Final = b"SHELLD_"
 
 
 class Dump(Struct, frozen=True):
@@ -78,7 +78,7 @@ def document_of(dump: Dump) -> ShellDocument:
             stack = [_unquoted(element) for element in _ELEMENT.findall(value)][1:]
         if name == b"BASH_VERSION" and value:
             version = _str(_unquoted(value))
-        if name in _OWN or name.startswith(_OUR_NAMES):
+        if name in _OWN or name.startswith(_OUR_PREFIX):
             continue
         if flags == b"-x" and value is not None and (text := _text(_unquoted(value))) is not None:
             environment[name.decode()] = text
