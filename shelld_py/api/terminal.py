@@ -22,7 +22,7 @@ from shelld_py.http.endpoint import Call, Endpoint, Success, Tag
 from shelld_py.http.keylock import subprotocols
 from shelld_py.http.requests import LARGEST, Query, as_model, header, parsed, signal_number
 from shelld_py.models import GapEvent, RunResult, ShellState, Stream
-from shelld_py.request_data import Command, CommandText, Request, ResizeRequest
+from shelld_py.request_data import Command, CommandText, Request, ResizeRequest, RunId
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell
 from shelld_py.units import MEBIBYTE
@@ -58,10 +58,13 @@ class SignalMessage(Request, frozen=True, kw_only=True):
     """One signal for the command that runs."""
 
     signal: str
+    run_id: RunId | None = None
 
 
 class KillMessage(Request, frozen=True, kw_only=True):
     """The end of the command that runs."""
+
+    run_id: RunId | None = None
 
 
 class RunMessage(Request, frozen=True, kw_only=True):
@@ -313,17 +316,25 @@ class _Attached:
                 case ResizeRequest():
                     self._shell.resize(request.rows, request.cols)
                 case SignalMessage():
-                    number = signal_number(request.signal)
-                    self._note("signal", request, self._shell.run)
-                    await self._shell.kill(number, person=True)
+                    number, run = signal_number(request.signal), self._meant(request.run_id)
+                    self._note("signal", request, run)
+                    await self._shell.kill(number, run, person=True)
                 case KillMessage():
-                    self._note("kill", request, self._shell.run)
-                    await self._shell.kill(person=True)
+                    run = self._meant(request.run_id)
+                    self._note("kill", request, run)
+                    await self._shell.kill(run=run, person=True)
                 case RunMessage():
                     await self._run(request.command)
                     self._note("run", request, self._typed_into)
         finally:
             self._services.idle.end()
+
+    def _meant(self, run_id: str | None) -> LiveRun | None:
+        """Return the run that goes on. Raises `NoRunningCommand` where another was meant."""
+        run = self._shell.run
+        if run_id is not None and (run is None or run.run_id != run_id):
+            raise NoRunningCommand("The run that was meant is not going on: nothing was sent to any other.")
+        return run
 
     def _note(self, kind: str, request: object, run: LiveRun | None) -> None:
         """Have the audit log tell what somebody does; that somebody types into a run, once."""

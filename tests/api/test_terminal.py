@@ -76,6 +76,24 @@ def test_a_person_ends_a_command(daemon: RunningDaemon) -> None:
     assert daemon.json("GET", f"/runs/{run_id}")["typed_by_person"] is True
 
 
+@pytest.mark.parametrize(("kind", "more"), [("kill", {}), ("signal", {"signal": "KILL"})])
+def test_an_end_that_was_meant_for_one_run_reaches_no_other(
+    daemon: RunningDaemon, kind: str, more: dict[str, str]
+) -> None:
+    """With the `run_id` of one that has ended meanwhile it is refused; with that of the one that goes on it is done."""
+    over = daemon.run("true")["run_id"]
+    with websocket(daemon.url) as terminal:
+        terminal.tell(kind, run_id=over, **more)
+        terminal.until_told("error", code="no_running_command")
+        run_id = daemon.start("sleep 100")
+        terminal.until_told("run", run_id=run_id)
+        terminal.tell(kind, run_id=over, **more)
+        terminal.until_told("error", code="no_running_command")
+        assert "typed_by_person" not in daemon.json("GET", f"/runs/{run_id}")
+        terminal.tell(kind, run_id=run_id, **more)
+        assert terminal.until_told("run", status="killed")["run_id"] == run_id
+
+
 def test_a_command_that_a_person_has_typed_says_so_from_its_begin(daemon: RunningDaemon) -> None:
     with websocket(daemon.url) as terminal:
         terminal.tell("run", command="true")
