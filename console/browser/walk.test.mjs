@@ -136,6 +136,31 @@ test("nothing that was meant for a command reaches the next one", async () => {
   await person.close();
 });
 
+test("a command that the agent's comes before is refused and stays; the agent's gets nothing that is typed", async () => {
+  const person = await Person.open(daemon);
+  await person.page.routeWebSocket(/\/terminal\?replay=0$/, (page) => {
+    const server = page.connectToServer();
+    page.onMessage(async (message) => {
+      if (typeof message === "string" && JSON.parse(message).type === "run") {
+        await daemon.run("read -p 'Agent? '", { timeout: 0 });
+      }
+      server.send(message);
+    });
+  });
+  await person.page.reload();
+  await person.page.fill(".command input", "echo person's");
+  await person.page.keyboard.press("Enter");
+  await person.says(".notices", "Refused");
+  await person.says(".controls .who", "The agent has the keyboard");
+  await person.page.keyboard.type("y\n");
+  assert.equal((await daemon.ask("GET", "/status")).run.typed_by_person, undefined);
+  await ready();
+  await until("what was typed is there", async () => {
+    return (await person.page.inputValue(".command input", { timeout: 1000 }).catch(() => "")) === "echo person's";
+  });
+  await person.close();
+});
+
 test("a full-screen program is shown, typed into and fitted", async () => {
   const person = await Person.open(daemon);
   const script = "printf '\\e[?1049h\\e[H\\e[41mred\\e[0m\\e[24;1Hbottom\\e[6n\\e[c'; read -n 1; printf '\\e[?1049l'";

@@ -6,6 +6,9 @@ import { TEXT } from "./text.ts";
 
 interface Props {
   session: string;
+  /** What stands in it: whoever runs it empties it when it has begun, so that one that is refused is not lost. */
+  text: string;
+  onText: (text: string) => void;
   disabled: boolean;
   why?: string;
   onRun: (command: string) => void;
@@ -16,8 +19,7 @@ interface Listed {
   files: string[];
 }
 
-export function CommandLine({ session, disabled, why, onRun }: Props) {
-  const [text, setText] = useState("");
+export function CommandLine({ session, text, onText, disabled, why, onRun }: Props) {
   const [offers, setOffers] = useState<string[]>([]);
   const place = useRef(-1);
   const input = useRef<HTMLInputElement>(null);
@@ -26,7 +28,6 @@ export function CommandLine({ session, disabled, why, onRun }: Props) {
     if (text.trim()) {
       place.current = -1;
       setOffers([]);
-      setText("");
       onRun(text);
     }
   };
@@ -35,7 +36,7 @@ export function CommandLine({ session, disabled, why, onRun }: Props) {
       ...new Set(store.model.ordered.filter((each) => each.session_id === session).map((each) => each.command)),
     ];
     place.current = Math.max(-1, Math.min(commands.length - 1, place.current + by));
-    setText(commands[place.current] ?? "");
+    onText(commands[place.current] ?? "");
   };
   const offer = async () => {
     const element = input.current as HTMLInputElement;
@@ -52,7 +53,7 @@ export function CommandLine({ session, disabled, why, onRun }: Props) {
       const found = complete(word.slice(slash), names);
       setOffers(found.offers);
       const completed = text.slice(0, at - word.length) + base + found.text;
-      setText(completed + text.slice(at));
+      onText(completed + text.slice(at));
       requestAnimationFrame(() => element.setSelectionRange(completed.length, completed.length));
     });
   };
@@ -79,7 +80,7 @@ export function CommandLine({ session, disabled, why, onRun }: Props) {
         autocapitalize="off"
         spellcheck={false}
         onInput={(event) => {
-          setText(event.currentTarget.value);
+          onText(event.currentTarget.value);
           setOffers([]);
         }}
         onKeyDown={(event) => {

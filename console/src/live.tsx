@@ -22,14 +22,14 @@ type Message =
   | { type: "gap"; stream: string; dropped: number }
   | { type: "error"; code: string; detail: string };
 
-type Said = { type: "signal"; signal: string } | { type: "kill" } | { type: "run"; command: string };
+type End = { type: "signal"; signal: string; run_id: string } | { type: "kill"; run_id: string };
 
 interface Link {
   view: TerminalView;
-  /** Takes the keyboard, or gives it back. */
-  take: (wanted: boolean) => void;
-  /** Says something to the shell as the person at the terminal, so that whoever reads the result knows of them. */
-  say: (message: Said) => void;
+  /** Takes the keyboard, or gives it back; with a command that is run first, tells when that has begun. */
+  take: (wanted: boolean, command?: string, onBegun?: () => void) => void;
+  /** Ends a run as the person at the terminal, so that whoever reads the result knows of them. */
+  end: (message: End) => void;
   close: () => void;
 }
 
@@ -37,6 +37,8 @@ export function Live({ session }: { session: string }) {
   const { model, observer, phase } = useStore();
   const host = useRef<HTMLDivElement>(null);
   const connected = useRef<Link | null>(null);
+  /** What stands in the command line: kept here, as that is not shown while a command runs. */
+  const [text, setText] = useState("");
   /** Whether this person has begun the last command, and so goes on when it is over. */
   const own = useRef(false);
   const [there, setThere] = useState(true);
@@ -82,8 +84,10 @@ export function Live({ session }: { session: string }) {
   });
 
   const runIt = (command: string) => {
-    own.current = true;
-    say({ type: "run", command });
+    connected.current?.take(true, command, () => {
+      own.current = true;
+      setText((now) => (now === command ? "" : now));
+    });
   };
   const fit = async () => {
     const wanted = connected.current?.view.fullSize();
@@ -95,7 +99,9 @@ export function Live({ session }: { session: string }) {
     }
   };
   const why = observer ? TEXT.observerWhy : off ? TEXT.lost : undefined;
-  const say = (message: Said) => connected.current?.say(message);
+  /** Ends the run that is shown: the one that goes on when the click arrives may be the agent's next. */
+  const kill = () => run && connected.current?.end({ type: "kill", run_id: run.run_id });
+  const interrupt = () => run && connected.current?.end({ type: "signal", signal: "INT", run_id: run.run_id });
   return (
     <div class={`live ${typing ? "taken" : ""}`}>
       <div class="screen" ref={host} role="region" aria-label={TEXT.terminalOf(session)} tabIndex={-1} />
@@ -112,10 +118,10 @@ export function Live({ session }: { session: string }) {
                 {TEXT.takeOver}
               </button>
             )}
-            <button type="button" disabled={off} title={why} onClick={() => say({ type: "signal", signal: "INT" })}>
+            <button type="button" disabled={off || !run} title={why} onClick={interrupt}>
               {TEXT.interrupt}
             </button>
-            <button type="button" class="danger" disabled={off} title={why} onClick={() => say({ type: "kill" })}>
+            <button type="button" class="danger" disabled={off || !run} title={why} onClick={kill}>
               {TEXT.kill}
             </button>
           </>
@@ -142,7 +148,9 @@ export function Live({ session }: { session: string }) {
             {TEXT.recycleShell}
           </button>
         )}
-        {state === "ready" && <CommandLine session={session} disabled={off} why={why} onRun={runIt} />}
+        {state === "ready" && (
+          <CommandLine session={session} text={text} onText={setText} disabled={off} why={why} onRun={runIt} />
+        )}
         {(state === "ready" || state === "busy") && !off && (
           <button type="button" class="quiet" onClick={fit}>
             {TEXT.fit}
@@ -308,7 +316,7 @@ function connect(
       taken(false);
     }
   };
-  const take = (wanted: boolean, first?: Said) => {
+  const take = (wanted: boolean, command?: string, onBegun?: () => void) => {
     if (!wanted || !store.api) {
       giveBack();
       return;
@@ -318,8 +326,8 @@ function connect(
     }
     const mine = store.api.terminal(session, "replay=0");
     keyboard = mine;
-    let begun = !first; // else what it tells before is of the command before
-    mine.onopen = () => first && mine.send(JSON.stringify(first));
+    let begun = false;
+    mine.onopen = () => command !== undefined && mine.send(JSON.stringify({ type: "run", command }));
     mine.onmessage = (event) => {
       const message = typeof event.data === "string" ? (JSON.parse(event.data) as Message) : null;
       if (message?.type === "error") {
@@ -327,31 +335,40 @@ function connect(
         if (!begun) {
           giveBack();
         }
-      } else if (message?.type === "run" && message.status === "running") {
+      } else if (message?.type === "run" && message.status === "running" && isOf(message, command)) {
         begun = true;
+        onBegun?.();
         terminal.options.disableStdin = false; // now what is typed has a command to go to
         terminal.options.cursorBlink = true;
         terminal.focus();
         taken(true);
-      } else if (begun && (message?.type === "run" || (message?.type === "state" && message.state !== "busy"))) {
+      } else if (!begun && command !== undefined) {
+        return; // it tells of the command before, or of one that the agent has begun meanwhile
+      } else if (message?.type === "run" || (message?.type === "state" && message.state !== "busy")) {
         giveBack(); // what was meant for this command is not for the agent's next one
       }
     };
     mine.onclose = () => {
       if (keyboard === mine) {
+        if (!begun) {
+          store.say(TEXT.lost);
+        }
         giveBack();
       }
     };
   };
-  const say = (message: Said) => {
-    if (message.type === "run") {
-      take(true, message); // whoever runs a command types into it, too
-    } else if (keyboard?.readyState === WebSocket.OPEN) {
+  const end = (message: End) => {
+    if (keyboard?.readyState === WebSocket.OPEN) {
       keyboard.send(JSON.stringify(message));
     } else if (store.api) {
       const mine = store.api.terminal(session, "replay=0");
       const timer = window.setTimeout(() => mine.close(), LONGEST_WORD);
-      mine.onclose = () => clearTimeout(timer);
+      mine.onclose = (event) => {
+        clearTimeout(timer);
+        if (!event.wasClean) {
+          store.say(TEXT.lost);
+        }
+      };
       mine.onopen = () => mine.send(JSON.stringify(message));
       mine.onmessage = (event) => {
         const told = typeof event.data === "string" ? (JSON.parse(event.data) as Message) : null;
@@ -371,7 +388,7 @@ function connect(
   return {
     view,
     take,
-    say,
+    end,
     close: () => {
       closed = true;
       clearTimeout(timer);
@@ -381,6 +398,11 @@ function connect(
       view.dispose();
     },
   };
+}
+
+/** Whether a run is that of a command which a person has just sent, of which the daemon tells the beginning; any is of none. */
+function isOf(run: Run, command?: string): boolean {
+  return command === undefined || (run.typed_by_person === true && command.startsWith(run.command));
 }
 
 /** Gives the terminal the size that the shell's has. */
