@@ -5,6 +5,7 @@ import { complete, wordAt } from "../src/completion.ts";
 import { diffLines } from "../src/diff.ts";
 import { clock, duration, ending, firstLine, sign, size, title, toneOf } from "../src/format.ts";
 import { commentSign, highlight } from "../src/highlight.ts";
+import { topmost } from "../src/history.ts";
 import { firstLineStart, linesOf } from "../src/plain.ts";
 import { indexAfter, lengthOf, parseRecording, withoutIdle } from "../src/recording.ts";
 import { EventParser } from "../src/sse.ts";
@@ -205,6 +206,15 @@ test("a recording is read, also half a line at its end, and played without its p
   );
   assert.equal(indexAfter(recording, 10.5), 2);
   assert.throws(() => parseRecording("{}"));
+});
+
+test("changes are asked for once, of the topmost directories", () => {
+  assert.deepEqual(topmost(["/work", "/work/app", "/workshop", "/data/", "/data/x", "/work"]), [
+    "/work",
+    "/workshop",
+    "/data/",
+  ]);
+  assert.deepEqual(topmost(["/tmp", "/"]), ["/"]);
 });
 
 test("paths are completed and quoted", () => {
