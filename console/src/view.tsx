@@ -246,9 +246,9 @@ function Changes({ run }: { run: Run }) {
     void store.attempt(async (api) => {
       const now = await api.json<Run>("GET", `/runs/${encodeURIComponent(run.run_id)}?max_output=1`);
       const end = new Date(Date.parse(now.started_at) + 1000 * now.duration).toISOString();
+      setTold(now); // it is shown also where the changes of others cannot be listed
       const known = now.changes ? [] : await listChanges();
       setMeanwhile(known.filter((each) => each.at >= now.started_at && each.at <= end));
-      setTold(now);
     });
   }, [run.run_id]);
   if (!told) {
