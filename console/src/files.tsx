@@ -51,6 +51,7 @@ export function Files() {
   const [looked, setLooked] = useState<Change | null>(null);
   const newest = model.changes[0];
   const path = shown?.path ?? null;
+  const listing = useRef({ going: false, wanted: false });
 
   const open = async (wanted: string) => {
     setLooked(null);
@@ -61,6 +62,26 @@ export function Files() {
       setShown(null);
       setProblem(error instanceof ApiError ? error.message : TEXT.lost);
     }
+  };
+  /** Lists the changes anew: once more for all that come while they are listed, not once for each. */
+  const list = async () => {
+    const { current } = listing;
+    current.wanted = true;
+    if (current.going) {
+      return;
+    }
+    current.going = true;
+    while (current.wanted) {
+      current.wanted = false;
+      try {
+        const told = await listChanges();
+        setChanges(told);
+        setLooked((was) => told.find((each) => same(each, was)) ?? null);
+      } catch {
+        // The connection tells for itself that it is lost.
+      }
+    }
+    current.going = false;
   };
   useEffect(() => {
     const onFile = (event: CustomEvent<string>) => {
@@ -73,20 +94,11 @@ export function Files() {
   useEffect(() => {
     let current = true;
     if (phase === "open") {
-      listChanges().then(
-        (told) => {
-          if (current) {
-            setChanges(told);
-            setLooked((was) => told.find((each) => same(each, was)) ?? null);
-          }
-        },
-        () => undefined, // the connection tells for itself that it is lost
-      );
+      void list();
       if (newest && newest.path === path) {
-        load(newest.path).then(
-          (now) => current && setShown(now),
-          () => current && setShown(null), // it has been deleted
-        );
+        // Another file may have been opened when the answer comes: that one stays.
+        const put = (now: Shown | null) => current && setShown((was) => (was?.path === newest.path ? now : was));
+        load(newest.path).then(put, (error) => error instanceof ApiError && put(null)); // deleted, or not to be read
       }
     }
     return () => {
@@ -371,7 +383,7 @@ function ChangeView({ change, newest, onOpen, observer }: ChangeProps) {
             ))}
           </div>
         ) : (
-          <p class="empty">{TEXT.noDiff(size(change.size))}</p>
+          <p class="empty">{TEXT.noDiff(change.operation === "delete" ? null : size(change.size))}</p>
         )}
       </div>
     </div>

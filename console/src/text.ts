@@ -152,7 +152,7 @@ export const TEXT = {
   cutAt: (size: string) => `The first ${size} are shown.`,
   emptyFile: "The file is empty.",
   emptyDirectory: "empty",
-  noDiff: (size: string) => `There is no diff of this change; the file has ${size} since.`,
+  noDiff: (size: string | null) => `There is no diff of this change${size ? `; the file has ${size} since` : ""}.`,
 
   ports: "Ports",
   noPorts: "No process listens on a port.",
