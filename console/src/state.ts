@@ -2,11 +2,7 @@
 import type { DaemonEvent, FileChange, Port, Run, Shell, Usage } from "./types.ts";
 
 const MOST_SAMPLES = 60;
-const MOST_CHANGES = 500;
-
-export interface KnownChange extends FileChange {
-  at: number;
-}
+const MOST_CHANGES = 100; // as many as may come between two looks of whoever shows a directory
 
 export class Model {
   shells = new Map<string, Shell>();
@@ -15,7 +11,8 @@ export class Model {
   begun = new Map<string, number>();
   usage = new Map<string, Usage[]>();
   ports = new Map<string, Port>();
-  changes: KnownChange[] = [];
+  /** The newest changes of files, the newest first: they tell what is to be looked at anew. */
+  changes: FileChange[] = [];
   #ordered: Run[] | null = null;
 
   /** All runs, newest first. */
@@ -93,7 +90,7 @@ export class Model {
         this.usage.delete(event.data.session_id);
         break;
       case "file_changed":
-        this.changes = [{ ...event.data, at: now }, ...this.changes].slice(0, MOST_CHANGES);
+        this.changes = [event.data, ...this.changes].slice(0, MOST_CHANGES);
         break;
       case "port_opened":
         this.ports.set(portKey(event.data), event.data);

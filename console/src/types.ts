@@ -80,7 +80,6 @@ export interface FileChange {
   operation: string;
   size: number | null;
   etag: string | null;
-  by: string;
 }
 
 export interface Screen {
