@@ -99,7 +99,11 @@ export function Runs() {
           <Row key={run.run_id} run={run} chosen={run.run_id === runId} />
         ))}
         <div style={{ height: `${rows.after}px` }} />
-        {!found.length && <p class="empty">{model.ordered.length ? TEXT.noMatch : TEXT.noRuns}</p>}
+        {!found.length && ( // a list box without an option is none
+          <div class="empty" role="option" tabIndex={-1} aria-selected={false} aria-disabled={true}>
+            {model.ordered.length ? TEXT.noMatch : TEXT.noRuns}
+          </div>
+        )}
         {olderRuns !== null && <p class="empty">{TEXT.older}</p>}
       </div>
     </section>
