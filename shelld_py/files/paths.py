@@ -198,11 +198,12 @@ class AllowedDirectories:
 
         Raises `InvalidRequest`, `PathNotAllowed`, `OSError` where the system fails.
         """
-        with contextlib.suppress(FileNotFound):
+        # What is gone may be an allowed directory, or on the way to a `..` at the end; a file may be in its place.
+        with contextlib.suppress(FileNotFound, NotAFile, InvalidRequest, NotADirectoryError):
             try:
                 directory, real = self.open_directory(path)
             except (FileNotFound, NotADirectoryError):
-                with self.locate(path) as location:
+                with self.locate(path.rstrip("/")) as location:
                     return location.path
             os.close(directory)
             return real

@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 from shelld_py.config import FileSettings
-from shelld_py.errors import ConfigError, FileChanged, NothingToUndo
+from shelld_py.errors import ConfigError, FileChanged, NothingToUndo, PathNotAllowed
 from shelld_py.files import (
     CreateRequest,
     DeleteRequest,
@@ -302,6 +303,20 @@ def test_changes_are_listed_when_the_file_is_gone_and_its_directory_too(desk: De
         assert _kept(desk, path)[0] == expected
     last = desk.do(desk.service.perform(HistoryRequest(path="sub"))).changes[0]
     assert (last.size, last.etag) == (0, None)
+
+
+def test_changes_are_listed_when_an_allowed_directory_is_gone(desk: Desk) -> None:
+    """However it is named, and whatever has taken its place."""
+    desk.do(desk.service.perform(CreateRequest(path="sub/a.txt", content="1\n")))
+    expected = _kept(desk)
+    shutil.rmtree(desk.root / "sub")
+    assert [_kept(desk, path) for path in ("sub/", "sub/..", "sub/../sub/")] == [expected] * 3
+    (desk.root / "sub").write_text("")
+    assert [_kept(desk, path) for path in ("sub", "sub/", "sub/a.txt")] == [expected] * 3
+    shutil.rmtree(desk.root)
+    assert [_kept(desk, path) for path in (".", str(desk.root), f"{desk.root}/", "sub/a.txt")] == [expected] * 4
+    with pytest.raises(PathNotAllowed):
+        _kept(desk, str(desk.outside))
 
 
 def test_a_forced_undo_is_listed_in_the_place_of_what_it_has_taken_back(desk: Desk) -> None:
