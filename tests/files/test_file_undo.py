@@ -319,6 +319,16 @@ def test_changes_are_listed_when_an_allowed_directory_is_gone(desk: Desk) -> Non
         _kept(desk, str(desk.outside))
 
 
+def test_diffs_of_what_nobody_may_read_are_not_listed(desk: Desk) -> None:
+    """As long as the file is there: the change itself is listed all the same."""
+    desk.do(desk.service.perform(CreateRequest(path="a.txt", content="1\n")))
+    before = _kept(desk)
+    (desk.root / "a.txt").chmod(0)
+    assert _kept(desk) == [("a.txt", "create", "")]
+    (desk.root / "a.txt").chmod(0o400)
+    assert _kept(desk) == before
+
+
 def test_a_forced_undo_is_listed_in_the_place_of_what_it_has_taken_back(desk: Desk) -> None:
     """And where it is undone itself, that is there again, with its diff."""
     desk.do(desk.service.perform(CreateRequest(path="a.txt", content="1\n")))
