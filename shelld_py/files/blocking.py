@@ -2,7 +2,8 @@
 
 What a thread works on, descriptors and locks, must not be closed or released under it: the number of a closed
 descriptor is soon that of another file. So a cancellation takes effect when the work is done. What can last for hours
-(a hash of terabytes of holes) looks now and then whether it was cancelled, before it has changed anything.
+(a hash of terabytes of holes) looks now and then whether it was cancelled: before it has changed anything, or when all
+is done but the answer.
 
 A thread cannot be stopped, and Python's `re` holds the interpreter's lock for as long as it takes. So what the pattern
 of a stranger can hold up is done in a process, which can be killed: the call is pickled, a fresh interpreter does it,
@@ -36,7 +37,7 @@ _thread = threading.local()
 
 
 class Stopped(Exception):
-    """The work of this thread was cancelled before it had changed anything."""
+    """The work of this thread was cancelled before it had changed anything, or when only the answer was left."""
 
 
 def check_stopped() -> None:

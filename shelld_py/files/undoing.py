@@ -66,7 +66,8 @@ class Undoing:
                 new = restored.text_or_none(self._policy) if restored else None
                 comparable = new is not None and (old is not None or file is None)
                 diff = self._diff(old, new, location) if comparable else ""
-                result = self._result(location, step, restored, diff, kept)
+                now = after or (restored.fingerprint if restored else None)  # of a link, what it leads to
+                result = self._result(location, step, now, diff, kept)
         if runs_over:
             self._history.describe(location.path, diff)
         return result
@@ -133,13 +134,13 @@ class Undoing:
         return unified_diff(old, new, self._directories.shown(location.path))
 
     def _result(
-        self, location: Location, step: Step, file: OpenFile | None, diff: str, kept: Backup | NoBackup | None
+        self, location: Location, step: Step, now: Fingerprint | None, diff: str, kept: Backup | NoBackup | None
     ) -> UndoResult:
         return UndoResult(
             path=displayable(location.path),
             operation=Operation.UNDO,
-            size=file.status.st_size if file else 0,
-            etag=file.etag if file else None,
+            size=now.size if now else 0,
+            etag=now.etag if now else None,
             undo_depth=self._history.depth(location.path),
             diff=diff,
             undone=step.operation,

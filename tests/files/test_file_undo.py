@@ -1,6 +1,7 @@
 """Undo: back exactly, step by step, and never over somebody else's change."""
 
 import asyncio
+import hashlib
 import os
 import shutil
 import stat
@@ -327,6 +328,23 @@ def test_diffs_of_what_nobody_may_read_are_not_listed(desk: Desk) -> None:
     assert _kept(desk) == [("a.txt", "create", "")]
     (desk.root / "a.txt").chmod(0o400)
     assert _kept(desk) == before
+
+
+def test_undo_does_not_read_again_what_it_has_restored(make_desk: DeskMaker) -> None:
+    """It is copied and hashed before it is there; a cancellation could not end a hash after that in time."""
+    size = 8 << 20
+    desk = make_desk(max_file_size=size // 2)
+    (desk.root / "a.bin").write_bytes(bytes(size))
+    desk.do(desk.service.perform(DeleteRequest(path="a.bin")))
+    before = _bytes_read()
+    undone = desk.do(desk.service.perform(UndoRequest(path="a.bin")))
+    assert _bytes_read() - before < 2.5 * size
+    assert (undone.size, undone.etag) == (size, hashlib.sha256(bytes(size)).hexdigest())
+
+
+def _bytes_read() -> int:
+    """Return how many bytes this process has read or copied, proc_pid_io(5)."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_a_forced_undo_is_listed_in_the_place_of_what_it_has_taken_back(desk: Desk) -> None:
