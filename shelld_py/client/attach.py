@@ -104,7 +104,8 @@ def read_input() -> "asyncio.Queue[bytes]":
         with contextlib.suppress(OSError, RuntimeError, CancelledError):  # the loop may have ended
             while data:
                 data = os.read(0, _READ_SIZE)
-                asyncio.run_coroutine_threadsafe(typed.put(data), loop).result()
+                with contextlib.closing(typed.put(data)) as put:  # a loop that has ended does not take it
+                    asyncio.run_coroutine_threadsafe(put, loop).result()
 
     threading.Thread(target=read, daemon=True).start()
     return typed

@@ -364,6 +364,26 @@ def test_the_terminal_gets_its_modes_back(request: pytest.FixtureRequest, start_
     os.close(slave)
 
 
+def test_a_key_after_the_end_is_dropped_without_a_word() -> None:
+    """The thread that reads the keyboard outlives the event loop, until the next key."""
+    program = """
+import asyncio, threading
+from shelld_py.client.attach import read_input
+async def main():
+    read_input()
+asyncio.run(main())
+print("over", flush=True)
+for thread in threading.enumerate():
+    if thread.daemon:
+        thread.join()
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"over\n"
+        assert process.communicate(b"x", timeout=PATIENCE) == (b"", b"")
+
+
 @pytest.mark.parametrize(
     ("pieces", "shown"),
     [
