@@ -166,11 +166,12 @@ def read_raw(base: str, path: str, *, start: int | None = None, length: int | No
     headers = {}
     if start is not None or length is not None:
         first = start or 0
-        headers = {"Range": f"bytes={first}-{'' if length is None else first + length - 1}"}
+        last = "" if length is None else first + (length or 1) - 1  # no range is empty
+        headers = {"Range": f"bytes={first}-{last}"}
     return Call(
         method="GET",
         path=f"{base}/raw",
-        parse=_raw_content,
+        parse=_nothing_of if length == 0 else _raw_content,
         params=parameters(path=path),
         headers=headers,
         parsed=() if start else (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
@@ -254,6 +255,11 @@ def _operation(base: str, name: str, kind: type[T], **fields: object) -> Call[T]
         content=content,
         wait=_SEARCH_TIME,
     )
+
+
+def _nothing_of(answer: Answer) -> RawContent:
+    """Return what is told of the file, without the byte that had to be asked for."""
+    return msgspec.structs.replace(_raw_content(answer), content=b"")
 
 
 def _raw_content(answer: Answer) -> RawContent:

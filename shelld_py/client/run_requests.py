@@ -42,6 +42,7 @@ from shelld_py.models import (
     Stream,
     Streams,
 )
+from shelld_py.units import LONGEST_DURATION
 
 StreamsName = Streams | Literal["merged", "separate", "pipes"]
 StreamName = Stream | Literal["stdout", "stderr"]
@@ -140,7 +141,7 @@ def _to_the_end(
     limit = seconds(options.get("deadline"))
     if limit is None or options.get("timeout") is not None:
         return call(options)
-    wait = limit + _AFTER_DEADLINE
+    wait = min(limit + _AFTER_DEADLINE, LONGEST_DURATION)
     for_input = options.get("on_input") != OnInput.WAIT
 
     def following(result: RunResult) -> Call[RunResult] | None:

@@ -46,7 +46,7 @@ class LocalPath(Upload):
 
             self._opened = tempfile.TemporaryFile()  # noqa: SIM115
             with tarfile.open(fileobj=self._opened, mode="w") as tar:
-                tar.add(self._path, arcname=".")
+                tar.add(self._path.resolve(), arcname=".")  # of a link, what it leads to
             self._opened.seek(0)
         else:
             self._opened = self._path.open("rb")

@@ -9,6 +9,7 @@ import pytest
 from shelld_py import Client, errors
 from shelld_py.client import Gap, Output, Result, os_errors
 from shelld_py.models import ChangeKind, RunStatus, ShellState, Stream
+from shelld_py.units import LONGEST_DURATION
 from tests.api.conftest import Gate
 from tests.daemons import KEY, wait_for
 
@@ -75,6 +76,7 @@ def test_a_deadline_is_waited_for(start_daemon: Any) -> None:
         result = client.exec("echo begun; sleep 60", deadline="300ms")
         assert (result.status, result.cause, result.stdout) == (RunStatus.KILLED, "deadline", "begun\n")
         assert client.exec("sleep 60", deadline="60s", timeout=0).status is RunStatus.RUNNING
+        assert client.exec("true", deadline=LONGEST_DURATION).status is RunStatus.COMPLETED
         asked = client.exec("read -rp 'Name? '", deadline="60s")
         assert (asked.status, asked.awaiting_input) == (RunStatus.RUNNING, True)
 
@@ -285,6 +287,8 @@ def test_bytes_of_files(client: Any) -> None:
     part = client.files.read_raw("client/raw.bin", start=10, length=5)
     assert (part.content, part.start, part.size) == (content[10:15], 10, 256)
     assert client.files.read_raw("client/raw.bin", start=250).content == content[250:]
+    none = client.files.read_raw("client/raw.bin", start=10, length=0)
+    assert (none.content, none.start, none.size) == (b"", 10, 256)
     with pytest.raises(errors.PreconditionFailed) as caught:
         client.files.write_raw("client/raw.bin", b"", if_match="0" * 64)
     assert caught.value.extra["etag"] == written.etag
@@ -334,13 +338,14 @@ def test_refused_files_are_errors_of_the_system(client: Any) -> None:
 
 
 def test_files_and_directories_are_uploaded(client: Any, tmp_path: Path) -> None:
-    """From this machine, read while they are sent; a directory with all that is below it."""
+    """From this machine, read while they are sent; a directory, or what a link to one leads to, with all below it."""
     (tmp_path / "tree/sub").mkdir(parents=True)
     (tmp_path / "tree/sub/data").write_bytes(bytes(range(256)) * 2000)
     (tmp_path / "tree/run.sh").write_text("true")
     (tmp_path / "tree/run.sh").chmod(0o755)
     assert client.files.upload(tmp_path / "tree/sub/data", "client/data").size == 512_000
-    client.files.upload(str(tmp_path / "tree"), "client/tree")
+    (tmp_path / "link").symlink_to("tree")
+    client.files.upload(str(tmp_path / "link"), "client/tree")
     listed = client.exec("cmp client/data client/tree/sub/data && cd client/tree && test -x run.sh && find . | sort")
     assert listed.stdout == ".\n./run.sh\n./sub\n./sub/data\n"
     with pytest.raises(FileNotFoundError):
