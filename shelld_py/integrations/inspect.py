@@ -74,7 +74,7 @@ class ShelldSandbox(SandboxEnvironment):
         except UserNotAllowed as error:
             raise util.SandboxUserUnsupportedError(error.detail) from None
         except InvalidRequest as error:
-            if user is None:
+            if not error.detail.startswith("user:"):
                 raise
             return ExecResult(False, _CANNOT_EXECUTE, "", error.detail)  # there is no such user
         if run.cause == "deadline":
