@@ -22,7 +22,7 @@ LONG = os.environ.get("SHELLD_TEST_LONG") == "1"
 BASH = os.environ.get("SHELLD_TEST_BASH")
 """The bash that daemons use in place of the one that they would; another version of it, for example."""
 KEY = "test-key"
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which a condition has failed to come: only a failure waits so long, so it may be much."""
 _SERVING = re.compile(r"serving on (http://[^\s\"]+)")
 
@@ -43,7 +43,7 @@ class RunningDaemon:
         self.url = url
         self.log = log
         self.data = data
-        self.client = httpx.Client(base_url=url, headers={"X-Shell-Key": KEY}, timeout=60)
+        self.client = httpx.Client(base_url=url, headers={"X-Shell-Key": KEY}, timeout=PATIENCE)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """Send a request that asks for JSON; return the decoded answer, whatever its status."""
