@@ -313,7 +313,7 @@ def test_attach_in_a_terminal(daemon: RunningDaemon) -> None:
 def test_attach_comes_back_where_the_connection_was_lost(daemon: RunningDaemon) -> None:
     """Nothing is shown twice, nothing is left out, and what is typed then arrives."""
     daemon.start('for i in {101..120}; do echo line $i; sleep 0.02; done; read -r line; echo "<$line>"')
-    with proxy(daemon.url, None, 1150, 1250, 1300) as broken:
+    with proxy(daemon.url, None, 900, 1000, 1100) as broken:
         process = PtyProcess.spawn([*PROGRAM, "attach"], env=_environ(broken.url), dimensions=(24, 80))
         seen = _read_until(process, "line 120\r\n")
         process.write(b"typed\r")
