@@ -46,6 +46,17 @@ def open_store(directory: Path, **settings: int) -> Iterator[RunStore]:
         store.close()
 
 
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Have this process find no descriptor for anything that it would open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 async def finished(store: RunStore, data: bytes = b"", run_id: str | None = None, command: Command = LS) -> LiveRun:
     """Make a run that has written `data` and ended."""
     run = new(store, command, run_id)
@@ -523,9 +534,7 @@ def test_want_of_descriptors_says_nothing_of_a_run(tmp_path: Path) -> None:
             store.keep(store.live()[0])
             await finished(store, b"x" * 100_000, "full")
             full = await store.get("full")
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-            try:
+            with no_descriptors():
                 for run_id in ("light", "full"):
                     with pytest.raises(Overloaded):
                         await store.find(run_id)
@@ -533,8 +542,6 @@ def test_want_of_descriptors_says_nothing_of_a_run(tmp_path: Path) -> None:
                     await store.results()
                 with pytest.raises(Overloaded):
                     full.log(Stream.STDOUT)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
             assert set(await ids(store)) == {"light", "full"}
             assert full.logs[Stream.STDOUT].size == 100_000
 
@@ -553,12 +560,8 @@ def test_the_end_of_a_run_whose_output_cannot_be_counted_is_kept(tmp_path: Path)
             run.append(memoryview(drawn))
             run.logs[Stream.STDOUT].close()
             run.finish(DONE)
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-            try:
+            with no_descriptors():
                 await store.seal(run)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
             store.release(run)
             kept = await store.get("r1")
             await kept.measure()
@@ -580,12 +583,8 @@ def test_output_that_cannot_be_read_for_the_journal_lies_in_its_directory(
             run.append(memoryview(b"output"))
             run.logs[Stream.STDOUT].close()  # reading takes a descriptor then
             run.finish(DONE)
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-            try:
+            with no_descriptors():
                 await store.seal(run)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
             store.release(run)
             assert (await store.get("r1")).result().status is RunStatus.COMPLETED
             assert (tmp_path / "unpublished").is_dir()
