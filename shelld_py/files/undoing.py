@@ -11,13 +11,13 @@ what they were, and another forced one goes on backwards: it takes back the newe
 
 import os
 
-from shelld_py.errors import FileChanged, FileNotFound, NotAFile, NothingToUndo, PathNotAllowed
+from shelld_py.errors import FileChanged, FileNotFound, NotAFile, NothingToUndo, PathNotAllowed, PermissionDenied
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
 from shelld_py.files.models import HistoryRequest, HistoryResult, KeptChange, Operation, UndoRequest, UndoResult
 from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.storage import Fingerprint, NewFile, check_same, status_of, sync_directory
+from shelld_py.files.storage import Fingerprint, NewFile, check_readable, check_same, status_of, sync_directory
 from shelld_py.files.text_file import unified_diff
 from shelld_py.models import utc_timestamp
 
@@ -97,12 +97,13 @@ class Undoing:
         """Return whether a diff of a file may be shown: it is gone, or has a read bit."""
         try:
             with self._directories.locate(path) as location:
-                status = status_of(location.directory, location.name)
+                if status := status_of(location.directory, location.name):
+                    check_readable(status, path)
         except (FileNotFound, NotADirectoryError):
             return True
-        except (PathNotAllowed, NotAFile, OSError):
+        except (PathNotAllowed, NotAFile, PermissionDenied, OSError):
             return False
-        return status is None or bool(status.st_mode & 0o444)
+        return True
 
     def _restore(self, location: Location, step: Step, file: OpenFile | None) -> Fingerprint | None:
         """Make the file what it was before `step`; `file` is what is there now. Returns what is there then."""
