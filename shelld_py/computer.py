@@ -77,6 +77,7 @@ class Computer:
         self.audit = surroundings.audit
         self.reaper = Reaper()
         self.files: FileService
+        self.events: Events
         self._looks: Looks
         self.store = RunStore(surroundings.data_directory, settings.output, logger)
         self.screens = Screens()
@@ -128,8 +129,6 @@ class Computer:
             logger=logger,
         )
         self.on_run_started = self._context.on_run_started
-        self.on_run_awaiting_input = self._context.on_run_awaiting_input
-        self.on_run_warning = self._context.on_run_warning
         self.on_run_ended = self._context.on_run_ended
         self.on_state = self._context.on_state
         self._started = time.monotonic()
@@ -139,7 +138,6 @@ class Computer:
             idle=settings.timeout.session_idle,
             lifetime=settings.timeout.session_lifetime,
         )
-        self.events = Events(self)
         self._shell_version: str | None = None
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -167,6 +165,7 @@ class Computer:
         if not self.settings.files.backup_directory:
             own_directory(self._backups, self._logger)
         self.files = self._open_files()
+        self.events = Events(self._context, self.shells, self.files)
         private = (str(self._data), self.settings.files.backup_directory)
         self._looks = Looks(
             self.files.allowed_directories,

@@ -37,7 +37,7 @@ from shelld_py.audit import Audit
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import Settings
 from shelld_py.errors import ConfigError
-from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.keylock import KeyLock
 from shelld_py.http.listener import LAST_ANSWERS, Capacity, Server, address_of, listen
 from shelld_py.idle import IdleTimer
 from shelld_py.linux import held_port, oom
@@ -144,7 +144,7 @@ class Daemon:
         self._capacity = Capacity(settings.server)
         self._application = Application(
             self._computer,
-            KeyHolder(configuration.key),
+            KeyLock(configuration.key),
             self._idle,
             self._capacity,
             logger=logger,

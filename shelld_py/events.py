@@ -8,11 +8,10 @@ and not kept: each reader is told what is new to it. Knows no HTTP.
 
 import asyncio
 import itertools
-import json
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,15 +25,14 @@ from shelld_py.event_data import (
     ShellResources,
     StateEvent,
 )
-from shelld_py.files import ArchiveResult, ChangeResult
+from shelld_py.files import ArchiveResult, ChangeResult, FileService
 from shelld_py.linux.ports import ListeningPort, listening_ports
 from shelld_py.linux.processes import tree_usage
-from shelld_py.models import RunResult, ShellState
+from shelld_py.models import RunResult, ShellState, as_json
+from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.registry import Shells
 from shelld_py.units import MEBIBYTE
-
-if TYPE_CHECKING:
-    from shelld_py.computer import Computer
 
 _MOST_KEPT: Final = 1000
 _RESUMABLE: Final = 300.0
@@ -61,10 +59,12 @@ class _Sample(NamedTuple):
 
 
 class Events:
-    """The last events of a computer, and who reads them. Belongs to an event loop."""
+    """The last events of shells and files, and who reads them. Belongs to an event loop."""
 
-    def __init__(self, computer: "Computer") -> None:
-        self._computer = computer
+    def __init__(self, context: ShellContext, shells: Shells, files: FileService) -> None:
+        self._context = context
+        self._shells = shells
+        self._files = files
         self._ring: deque[Happening] = deque(maxlen=_MOST_KEPT)
         self._last = 0
         self._recording = False
@@ -147,16 +147,16 @@ class Events:
                 listeners.remove(listener)
 
     def _sources(self) -> tuple[tuple[list[Any], Any], ...]:
-        computer = self._computer
+        context, shells = self._context, self._shells
         return (
-            (computer.on_run_started, self._run_started),
-            (computer.on_run_awaiting_input, self._run_awaiting_input),
-            (computer.on_run_warning, self._run_warning),
-            (computer.on_run_ended, self._run_ended),
-            (computer.on_state, self._state_changed),
-            (computer.shells.on_opened, self._session_opened),
-            (computer.shells.on_closed, self._session_closed),
-            (computer.files.on_change, self._file_changed),
+            (context.on_run_started, self._run_started),
+            (context.on_run_awaiting_input, self._run_awaiting_input),
+            (context.on_run_warning, self._run_warning),
+            (context.on_run_ended, self._run_ended),
+            (context.on_state, self._state_changed),
+            (shells.on_opened, self._session_opened),
+            (shells.on_closed, self._session_closed),
+            (self._files.on_change, self._file_changed),
         )
 
     def _add(self, kind: EventType, data: msgspec.Struct) -> None:
@@ -179,7 +179,7 @@ class Events:
 
     def _state_changed(self, session_id: str, state: ShellState, previous: ShellState) -> None:
         """Tell of the shells that are listed; that a session begins and ends is told by events of their own."""
-        shells = self._computer.shells
+        shells = self._shells
         shell = shells.find(session_id)
         begins = previous is ShellState.AVAILABLE and shell is not shells.main
         if shell and not begins and not shells.is_one_shot(shell):
@@ -213,7 +213,7 @@ class Events:
                     continue
                 now = loop.time()
                 wanted = {kind for reader in self._readers for kind, when in reader.due.items() if when <= now}
-                pids = {shell.session_id: shell.pid for shell in self._computer.shells.all if shell.pid}
+                pids = {shell.session_id: shell.pid for shell in self._shells.all if shell.pid}
                 look = await asyncio.to_thread(self._look, pids, wanted)
                 for reader in self._readers:
                     reader.see(look, now)
@@ -339,14 +339,6 @@ class Reader:
         if look := self._seen.pop(EventType.RESOURCES, None):
             found.append((EventType.RESOURCES, ResourcesEvent(shells=look.resources)))
         return [Happening(kind, None, as_json(data)) for kind, data in found if kind in self._types]
-
-
-def as_json(data: msgspec.Struct) -> bytes:
-    """Return `data` as JSON; half a surrogate pair, which a client may have sent, is escaped."""
-    try:
-        return msgspec.json.encode(data)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(data)).encode()
 
 
 def shortened(result: RunResult) -> RunResult:

@@ -4,6 +4,7 @@ Durations are seconds, sizes of output are characters, cursors and offsets are b
 in UTC. Everything is frozen. The JSON form of each model is its fields in the order given here.
 """
 
+import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -359,6 +360,14 @@ class GapEvent(msgspec.Struct, frozen=True, kw_only=True):
     stream: Stream
     cursor: int
     dropped: int
+
+
+def as_json(data: object) -> bytes:
+    """Return `data` as JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
+    try:
+        return msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(data)).encode()
 
 
 def utc_timestamp(seconds: float) -> str:

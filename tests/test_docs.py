@@ -23,7 +23,7 @@ from shelld_py.bash import protocol
 from shelld_py.computer import Computer, Surroundings
 from shelld_py.config import SECTIONS, ServerSettings, Settings, kinds
 from shelld_py.errors import ShelldError
-from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.keylock import KeyLock
 from shelld_py.http.listener import Capacity
 from shelld_py.idle import IdleTimer
 from shelld_py.loading import load
@@ -76,7 +76,7 @@ def application(directory: Path) -> Application:
     settings = Settings(server=ServerSettings(mcp=True))
     return Application(
         Computer(settings, surroundings, logger),
-        KeyHolder(None),
+        KeyLock(None),
         IdleTimer(0, lambda: None),
         Capacity(settings.server),
         logger=logger,

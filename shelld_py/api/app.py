@@ -41,10 +41,10 @@ from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, ShelldError
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
-from shelld_py.http.answers import MadeResponse, problem_response
+from shelld_py.http.answers import MadeResponse, header_pairs, problem_response
 from shelld_py.http.endpoint import Endpoint, Services
 from shelld_py.http.exchange import Exchange
-from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.keylock import KeyLock
 from shelld_py.http.listener import Capacity
 from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.requests import Form, header_fields, parent_of_trace, requested_form
@@ -118,7 +118,7 @@ class Application:
     def __init__(
         self,
         computer: Computer,
-        keys: KeyHolder,
+        key_lock: KeyLock,
         idle: IdleTimer,
         capacity: Capacity,
         *,
@@ -127,18 +127,18 @@ class Application:
     ) -> None:
         """`shut_down` ends the daemon."""
         self._computer = computer
-        self._keys = keys
+        self._key_lock = key_lock
         self._logger = logger
         self.metrics: Metrics | None = None
         """Counts requests, if anything does."""
         self._audit = computer.audit
         if self._audit:
-            self._audit.current_key = lambda: keys.fingerprint
+            self._audit.current_key = lambda: key_lock.fingerprint
         self._repeats = Repeats(time.monotonic)
         self.proxied = self._proxied_ports() if computer.settings.server.proxy else None
         """The ports that requests are passed on to, if any are."""
         self.admission = Admission(
-            keys,
+            key_lock,
             idle,
             computer.settings.server,
             capacity,
@@ -159,7 +159,7 @@ class Application:
             shut_down,
             self.admission.check_open,
             ENDPOINTS,
-            keys.observers,
+            key_lock.observers,
             self.proxied,
         )
         self._socket_events = self._served_events(services) if computer.settings.server.socketio else None
@@ -194,9 +194,6 @@ class Application:
         request_id = given if given and _SANE_ID.fullmatch(given) else os.urandom(8).hex().encode()
         status = 0
 
-        def own_headers() -> list[tuple[bytes, bytes]]:
-            return [(b"date", _http_date(int(time.time()))), (b"x-request-id", request_id)]
-
         def own_lines() -> bytes:
             return b"date: %b\r\nx-request-id: %b\r\n" % (_http_date(int(time.time())), request_id)
 
@@ -204,7 +201,7 @@ class Application:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *own_headers()]
+                message["headers"] = [*message["headers"], *header_pairs(own_lines())]
             await send(message)
 
         admitted: Admitted | None = None
@@ -317,7 +314,7 @@ class Application:
             self._repeats.clear()
             if self.proxied:
                 self.proxied.links.clear()
-            self._keys.forget()
+            self._key_lock.forget()
 
     async def _end_requests(self) -> None:
         """End all that was asked for with the present key."""
@@ -349,7 +346,7 @@ class Application:
     def _proxied_ports(self) -> "ProxiedPorts":
         from shelld_py.http.proxied import ProxiedPorts
 
-        return ProxiedPorts(self._computer, self._keys)
+        return ProxiedPorts(self._computer, self._key_lock)
 
     def _served_events(self, services: Services) -> "SocketEvents":
         from shelld_py.api.socketio import SocketEvents

@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 from shelld_py.api.shells import session_status
 from shelld_py.errors import InvalidRequest
 from shelld_py.event_data import EVENT_DATA, EventType, SnapshotEvent
-from shelld_py.events import Events, Happening, Reader, as_json, shortened
+from shelld_py.events import Events, Happening, Reader, shortened
 from shelld_py.http.endpoint import EVENTS, Call, Endpoint, Header, Success, Tag
 from shelld_py.http.requests import LARGEST, Query, duration_field, header, number
 from shelld_py.http.sse import EVENT_HEADERS, MEDIA_TYPE
+from shelld_py.models import as_json
 from shelld_py.request_data import DurationText
 from shelld_py.validation import nearest
 

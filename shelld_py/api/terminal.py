@@ -16,12 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from shelld_py import errors, large_json
 from shelld_py.errors import InvalidRequest, NoRunningCommand, ObserverKey, ShelldError, UpgradeRequired, WatchOnly
-from shelld_py.events import as_json, shortened
+from shelld_py.events import shortened
 from shelld_py.http.actions import message as audited
 from shelld_py.http.endpoint import Call, Endpoint, Success, Tag
 from shelld_py.http.keylock import subprotocols
 from shelld_py.http.requests import LARGEST, Query, as_model, header, parsed, signal_number
-from shelld_py.models import GapEvent, RunResult, ShellState, Stream
+from shelld_py.models import GapEvent, RunResult, ShellState, Stream, as_json
 from shelld_py.request_data import Command, CommandText, Request, ResizeRequest, RunId
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.shell import Shell

@@ -6,7 +6,8 @@ from a cursor continues the line that was begun before it. Of what happens, the 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, Unpack
 
 import msgspec
@@ -90,35 +91,31 @@ class _Parser:
                 self._name, self._data, self._id = "", [], ""
 
 
-class Following(Generic[T]):
+class Following(ABC, Generic[T]):
     """Events of one kind, over as many connections as it takes, until `timeout` from now."""
 
-    def __init__(self, path: str, timeout: Duration | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: str, timeout: Duration | None) -> None:
         """`path` is where they are told."""
         self.done = False
         """Whether there will be no more."""
         self._path = path
         self._timeout = timeout
-        self._clock = clock
         limit = seconds(timeout)
-        self._deadline = None if limit is None else clock() + limit
+        self._deadline = None if limit is None else time.monotonic() + limit
         self._parser = _Parser()
 
     @property
     def _left(self) -> Duration | None:
         """What is left of the time; as it was given where it is the daemon that refuses it."""
-        return self._timeout if self._deadline is None else max(0.0, self._deadline - self._clock())
+        return self._timeout if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
+    @abstractmethod
     def call(self) -> Call[Any]:
         """Return the request for all that is missing."""
-        self._parser = _Parser()
-        return self._request()
-
-    def _request(self) -> Call[Any]:
-        raise NotImplementedError
 
     def opened(self) -> None:
-        """Take note that the daemon has answered."""
+        """Take note that the daemon has answered: what is fed next is the beginning of its answer."""
+        self._parser = _Parser()
 
     def feed(self, chunk: bytes) -> Iterator[T]:
         """Take bytes of the answer; yield the events that they complete."""
@@ -126,9 +123,9 @@ class Following(Generic[T]):
             if (event := self._read(name, data, event_id)) is not None:
                 yield event
 
+    @abstractmethod
     def _read(self, name: str, data: str, event_id: str, /) -> T | None:
         """Take note of an event, and return it; None for kinds that a newer daemon may have."""
-        raise NotImplementedError
 
     def closed(self) -> None:
         """Take note that the daemon has ended its answer."""
@@ -159,7 +156,7 @@ class FollowingRun(Following[Event]):
         self._on_input = on_input
         self._echo = echo
 
-    def _request(self) -> Call[Any]:
+    def call(self) -> Call[Any]:
         """Return the request that starts the run, once that is done those that read on."""
         if self._start is not None:
             return self._start
@@ -175,6 +172,7 @@ class FollowingRun(Following[Event]):
 
     def opened(self) -> None:
         """The daemon has answered: the run is started."""
+        super().opened()
         self._start = None
 
     def _read(self, name: str, data: str, _: str, /) -> Event | None:
@@ -197,7 +195,8 @@ class FollowingDaemon(Following[DaemonEvent]):
         self._params = params
         self._last_event_id = last_event_id
 
-    def _request(self) -> Call[Any]:
+    def call(self) -> Call[Any]:
+        """Return the request for what comes after the last event."""
         headers = {} if self._last_event_id is None else {"Last-Event-ID": str(self._last_event_id)}
         params = parameters(timeout=self._left, **self._params)
         return Call(

@@ -83,8 +83,8 @@ class Threads:
         return thread.result()
 
 
-class KeyedLocks:
-    """A lock for each key that is in use at the moment, first come, first served; of one event loop."""
+class NamedLocks:
+    """A lock for each name that is in use at the moment, first come, first served; of one event loop."""
 
     def __init__(self) -> None:
         """Start without any."""
@@ -92,24 +92,24 @@ class KeyedLocks:
         self._users: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
-    async def hold(self, *keys: str) -> AsyncIterator[None]:
-        """Hold the locks of all `keys`, taken in sorted order, so that two holders never wait for each other."""
+    async def hold(self, *names: str) -> AsyncIterator[None]:
+        """Hold the locks of all `names`, taken in sorted order, so that two holders never wait for each other."""
         async with contextlib.AsyncExitStack() as stack:
-            for key in sorted(set(keys)):
-                await stack.enter_async_context(self._hold_one(key))
+            for name in sorted(set(names)):
+                await stack.enter_async_context(self._hold_one(name))
             yield
 
     @contextlib.asynccontextmanager
-    async def _hold_one(self, key: str) -> AsyncIterator[None]:
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        self._users[key] = self._users.get(key, 0) + 1
+    async def _hold_one(self, name: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._users[name] = self._users.get(name, 0) + 1
         try:
             async with lock:
                 yield
         finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._locks[key], self._users[key]
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._locks[name], self._users[name]
 
 
 async def call_in_process(work: Callable[[], T], user: User | None = None) -> T:

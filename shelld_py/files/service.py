@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
 from shelld_py.errors import FileOperationFailed, FileTooLarge, SearchTooSlow
-from shelld_py.files.blocking import KeyedLocks, Threads, call_in_process
+from shelld_py.files.blocking import NamedLocks, Threads, call_in_process
 from shelld_py.files.changes import Changes
 from shelld_py.files.globs import Globs
 from shelld_py.files.history import History
@@ -103,7 +103,7 @@ class FileService:
             scope=SearchScope(directories.base, directories.roots, policy, ripgrep, _SEARCH_CPU_TIME),
         )
         self._settings = settings
-        self._locks = KeyedLocks()
+        self._locks = NamedLocks()
         self._cleanup_interval = settings.cleanup_interval
         self._search_timeout = search_timeout
         self._searches = asyncio.Semaphore(_SEARCHES_AT_ONCE)

@@ -29,7 +29,7 @@ from shelld_py.errors import (
     ShuttingDown,
 )
 from shelld_py.http.exchange import length_of
-from shelld_py.http.keylock import KeyHolder, Observer, checked_key
+from shelld_py.http.keylock import KeyLock, Observer, checked_key
 from shelld_py.http.listener import Capacity
 from shelld_py.http.requests import header, header_fields
 from shelld_py.idle import IdleTimer
@@ -90,7 +90,7 @@ class Admission:
 
     def __init__(
         self,
-        keys: KeyHolder,
+        key_lock: KeyLock,
         idle: IdleTimer,
         settings: ServerSettings,
         capacity: Capacity,
@@ -108,7 +108,7 @@ class Admission:
         one does nothing but look, `visitor` who makes one that needs no key for it. For those of which `unlimited`
         says so, `server.max_body` does not hold; the methods and paths in `passive` are no activity.
         """
-        self._keys = keys
+        self._key_lock = key_lock
         self._idle = idle
         self.check_site = Sites(settings).check
         self._limit = settings.max_body
@@ -120,7 +120,7 @@ class Admission:
         self._looks = looks
         self._visitor = visitor
         self._withdrawals: set[asyncio.Task[None]] = set()
-        keys.observers.on_end = self.withdraw
+        key_lock.observers.on_end = self.withdraw
         self._closed: str | None = None
         self._admitted: set[Admitted] = set()
 
@@ -135,7 +135,7 @@ class Admission:
         visitor = self._visitor(scope)
         if visitor is None:
             try:
-                key = checked_key(scope, self._keys)
+                key = checked_key(scope, self._key_lock)
             except KeyRequired:
                 if not self._continues(scope):
                     raise
@@ -152,8 +152,8 @@ class Admission:
         active = endpoint not in self._passive and observer is None
         if active:
             self._idle.begin()
-        if not self._keys.locked and key and self._exists(scope):
-            self._keys.lock(key)
+        if not self._key_lock.locked and key and self._exists(scope):
+            self._key_lock.lock(key)
         limit = sys.maxsize if self._unlimited(scope) else self._limit
         admitted = Admitted(scope, receive, limit, active=active, grant=observer or visitor)
         self._admitted.add(admitted)

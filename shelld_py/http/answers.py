@@ -20,7 +20,7 @@ from shelld_py.errors import (
     ShellNotStarted,
     ShellUnrecoverable,
 )
-from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream
+from shelld_py.models import OutputFormat, RunResult, RunStatus, Stream, as_json
 from shelld_py.output.excerpt import LARGE, OutputChoice, pieces, with_output
 from shelld_py.output.log import OutputLog
 from shelld_py.output.text import is_plain
@@ -44,16 +44,8 @@ HINTS: Final[dict[type[ShelldError], str]] = {
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    """Return `data` as JSON. Bytes that were not UTF-8 are escaped lone surrogates in it (PEP 383)."""
-    return Response(encoded_json(data), status, headers, "application/json")
-
-
-def encoded_json(data: object) -> bytes:
-    """Return `data` as JSON, likewise."""
-    try:
-        return msgspec.json.encode(data)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(data)).encode()
+    """Return the answer that is `data` as JSON."""
+    return Response(as_json(data), status, headers, "application/json")
 
 
 def problem_response(error: ShelldError, *, as_text: bool) -> Response:
@@ -160,7 +152,7 @@ def plain_response(
         result = record.result(output.decode("ascii"), "")
         if result.state is not state:
             result = msgspec.structs.replace(result, state=state)
-        about, body, media_type = "", encoded_json(result), "application/json"
+        about, body, media_type = "", as_json(result), "application/json"
     lines = (
         f"server-timing: {_server_timing(*timing, time.perf_counter())}\r\n{about}"
         f"content-length: {len(body)}\r\ncontent-type: {media_type}\r\n"
@@ -180,8 +172,13 @@ class MadeResponse(Response):
     @cached_property
     def raw_headers(self) -> list[tuple[bytes, bytes]]:  # type: ignore[override]
         """The headers one by one."""
-        pairs = [line.partition(b": ") for line in self.lines.splitlines()]
-        return [(name, value) for name, _, value in pairs]
+        return header_pairs(self.lines)
+
+
+def header_pairs(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers that stand in whole lines one by one, as ASGI wants them."""
+    parts = [line.partition(b": ") for line in lines.splitlines()]
+    return [(name, value) for name, _, value in parts]
 
 
 @lru_cache(maxsize=256)

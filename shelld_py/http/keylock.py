@@ -88,7 +88,7 @@ def digest_of(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-class KeyHolder:
+class KeyLock:
     """The key that the daemon is locked to, if any."""
 
     def __init__(self, preset: str | None) -> None:
@@ -124,7 +124,7 @@ class KeyHolder:
         self._key, self.locked = self._preset, self._preset is not None
 
 
-def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
+def checked_key(scope: Scope, key_lock: KeyLock) -> bytes:
     """Return the key of a request. Raises `KeyRequired`, `KeyMismatch`. Where nothing is locked any key will do.
 
     Where it is one that only looks, the scope has the `observer`.
@@ -132,12 +132,12 @@ def checked_key(scope: Scope, holder: KeyHolder) -> bytes:
     key = presented_key(scope)
     if not key:
         raise KeyRequired("The X-Shell-Key header is required.")
-    if not holder.matches(key):
-        if observer := holder.observers.find(key):
+    if not key_lock.matches(key):
+        if observer := key_lock.observers.find(key):
             scope["observer"] = observer
             return key
         raise KeyMismatch("The provided key does not match the locked key.")
-    if not holder.locked and not KEY_PATTERN.fullmatch(key.decode("latin-1")):
+    if not key_lock.locked and not KEY_PATTERN.fullmatch(key.decode("latin-1")):
         raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
     return key
 

@@ -14,7 +14,7 @@ from shelld_py.computer import Computer
 from shelld_py.errors import InvalidRequest, KeyRequired, MethodNotAllowed, NotFound, PortNotOpen
 from shelld_py.http import links
 from shelld_py.http.admission import without_port
-from shelld_py.http.keylock import KeyHolder
+from shelld_py.http.keylock import KeyLock
 from shelld_py.http.links import Links, Visitor
 from shelld_py.http.requests import header
 from shelld_py.proxy.fields import Target
@@ -28,9 +28,9 @@ _MASKED: Final = f"{links.PATH}SECRET"
 class ProxiedPorts:
     """The ports of the shells, for requests that are passed on: an ASGI application."""
 
-    def __init__(self, computer: Computer, keys: KeyHolder) -> None:
+    def __init__(self, computer: Computer, key_lock: KeyLock) -> None:
         self._computer = computer
-        self._keys = keys
+        self._key_lock = key_lock
         self._settings = computer.settings.server
         self.links = Links(secure=self._settings.proxy_url.startswith("https:"))
         self._port = 0
@@ -117,7 +117,7 @@ class ProxiedPorts:
         # Whatever is shown at the daemon's own address must not run there: pages of the daemon have that origin.
         added = [] if scope["for_browsers"] else [(b"content-security-policy", b"sandbox")]
         exchange = ProxiedExchange(connected, scope, receive, send, self._settings.proxy_timeout)
-        await exchange.run(self._keys.is_key, added)
+        await exchange.run(self._key_lock.is_key, added)
 
     def _is_passed_on(self, scope: Scope, path: bytes) -> bool:
         """Whether a request to a port is for that: not what asks for a link, nor for a tunnel to somewhere."""

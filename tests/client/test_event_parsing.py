@@ -37,9 +37,10 @@ def test_events_may_be_cut_anywhere(cuts: list[int]) -> None:
 
 def test_reading_goes_on_behind_the_last_complete_event() -> None:
     following = follow_known("/runs", "run", timeout=5)
-    following.call()
+    following.opened()
     list(following.feed(STREAM))
     call = following.call()
+    following.opened()
     params = dict(call.params)
     assert (call.path, params["cursor"], params["stderr_cursor"]) == ("/runs/run/output", "9", "12")
     assert 0 < float(params["timeout"]) <= 5
