@@ -191,14 +191,19 @@ def reads_pagemap(daemon: RunningDaemon) -> bool:
 
 
 def test_log_that_nobody_reads(tmp_path: Path) -> None:
-    """The main thread itself may hang, writing a line of the log that nobody takes: the end is the same."""
-    reader, writer = os.pipe()
+    """The main thread itself may hang, writing to a log that is a FIFO which nobody reads: the end is the same."""
+    log = tmp_path.with_name(f"{tmp_path.name}-log")
+    os.mkfifo(log)
+    reader = os.open(log, os.O_RDWR)
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
     port = free_port()
-    settings = {"SHELLD_SERVER__PORT": str(port), "SHELLD_TIMEOUT__SHUTDOWN": "1s"}
+    settings = {
+        "SHELLD_SERVER__PORT": str(port),
+        "SHELLD_TIMEOUT__SHUTDOWN": "1s",
+        "SHELLD_LOGGING__FILE": str(log),
+    }
     environ = {**os.environ, **settings, "SHELLD_KEY": KEY, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(SERVE, env=environ, stdout=subprocess.DEVNULL, stderr=writer)
-    os.close(writer)
+    process = subprocess.Popen(SERVE, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         daemon = RunningDaemon(process, f"http://127.0.0.1:{port}", tmp_path, tmp_path)
         wait_for(lambda: listens(port), 60)

@@ -211,3 +211,58 @@ def test_a_flush_writes_what_the_event_loop_has_not() -> None:
         "in a turn that never ends",
         "while the loop hangs",
     ]
+
+
+STUCK = """
+import asyncio
+from shelld_py.config import LoggingSettings
+from shelld_py.logs import set_up_logging
+logger = set_up_logging(LoggingSettings())
+async def main():
+    for number in range(2_000):
+        logger.info("%d %s", number, "x" * 1000)
+        await asyncio.sleep(0)
+    print("it goes on", flush=True)
+    await asyncio.to_thread(input)
+    logger.info("in time")
+asyncio.run(main())
+"""
+
+
+def test_standard_error_that_nobody_reads() -> None:
+    """Nobody is held up: a bounded number of lines waits, and the log tells how many are lost."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "it goes on\n"
+    _, err = process.communicate("\n", 60)
+    read = [line.split()[2] for line in err.splitlines() if line.endswith("xx")]
+    assert read == [str(number) for number in range(len(read))]
+    lost, last = (line.split(maxsplit=2)[2] for line in err.splitlines()[len(read) :])
+    assert len(read) > 1_000
+    assert lost == f"log: {2_000 - len(read)} lines before this one are lost"
+    assert last == "in time"
+
+
+FULL = """
+import resource, sys
+from shelld_py.config import LoggingSettings
+from shelld_py.logs import set_up_logging
+logger = set_up_logging(LoggingSettings(file=sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+for _ in range(5):
+    logger.info("lost")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+logger.info("kept")
+"""
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """Standard error says so once, whatever is logged, and the file how many lines are lost."""
+    path = tmp_path / "log"
+    done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True)
+    (told,) = done.stderr.splitlines()
+    assert told.split(maxsplit=1)[1] == f"error log: {path} cannot be written, lines are lost: File too large"
+    assert "log: 5 lines before this one are lost" in path.read_text()
+    assert "info kept" in path.read_text()
