@@ -193,6 +193,7 @@ class Daemon:
             status = 0
         except Exception:
             self._logger.exception("the daemon ends for a fault of its own")
+            self._computer.reaper.kill_all()
         finally:
             for each in (listener, *browsed):
                 each.close()

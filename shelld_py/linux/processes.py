@@ -26,6 +26,9 @@ from shelld_py.linux.syscalls import copied_descriptor
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 
+_LONGEST_ENTRY: Final = 16
+"""Bytes of a pid in a list of children and of what is between two: 8. One read gives a page of them at most, so a page
+that has room for another is the last one."""
 _PF_EXITING: Final = 0x4
 _HARMLESS: Final = frozenset(
     {
@@ -166,7 +169,10 @@ def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-                found.extend(int(child) for child in file.read(1 << 20).split())
+                piece = b"-" * PAGE_SIZE
+                while len(piece) > PAGE_SIZE - _LONGEST_ENTRY:
+                    piece = file.read(PAGE_SIZE)
+                    found.extend(map(int, piece.split()))
     return found
 
 

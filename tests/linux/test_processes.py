@@ -318,3 +318,13 @@ def test_who_becomes_another_user_dies_with_its_parent_as_before(number: int) ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) == number
+
+
+def test_more_children_than_one_read_gives() -> None:
+    """The kernel gives a page of the list at a time: all are found."""
+    started = {os.posix_spawn("/bin/true", ["true"], {}) for _ in range(900)}
+    try:
+        assert started <= set(processes.children(os.getpid()))
+    finally:
+        for pid in started:
+            os.waitpid(pid, 0)
