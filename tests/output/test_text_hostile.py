@@ -224,6 +224,19 @@ def test_a_line_that_is_drawn_over_is_as_a_grid_shows_it(data: bytes) -> None:
         assert render(line[0]) == line[1]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["10%", "20%", "ä0%", "9%", "", "100%"]), max_size=8))
+@example(["10%", "20%", "30%", "4"])
+@example(["", "10%", "20%"])
+@example(["100%", "10%", "20%", "30%"])
+def test_states_of_a_progress_lie_over_one_another(states: list[str]) -> None:
+    """Of each state that which is longer than all that came after it is seen, whether their widths differ or not."""
+    shown = ""
+    for state in states:
+        shown = state + shown[len(state) :]
+    assert render("\r".join(states).encode()) == shown
+
+
 def render_grid(data: bytes) -> list[tuple[bytes, str]]:
     """Return some lines made of movements, erasures and text, each with what a grid of cells makes of it."""
     tokens = [
