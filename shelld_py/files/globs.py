@@ -23,6 +23,8 @@ _LONGEST: Final = 1024
 """Characters of a glob."""
 _MOST_ALTERNATIVES: Final = 500
 """Globs that one with braces may stand for."""
+_MOST_CHARACTERS: Final = 50_000
+"""Of all globs of a request, written out: they are compiled in half a second."""
 _MOST_RULES: Final = 10_000
 """Lines of a .gitignore that count."""
 _MOST_AT_ONCE: Final = 500
@@ -38,9 +40,21 @@ class Globs(Struct, frozen=True):
     def from_texts(cls, texts: Iterable[str]) -> Self:
         """Return the globs that `texts` are. One without a slash matches names at any depth.
 
-        Raises `InvalidRequest` for one that is none.
+        Raises `InvalidRequest` for one that is none, and where they are too many.
         """
-        return cls(tuple(pattern for text in texts for pattern in _request_patterns(text)))
+        patterns: list[re.Pattern[str]] = []
+        left = _MOST_CHARACTERS
+        for text in texts:
+            try:
+                globs = _written_out(text)
+                left -= sum(map(len, globs))
+                if left < 0:
+                    detail = f"The globs have more than {_MOST_CHARACTERS} characters, with their braces written out."
+                    raise InvalidRequest(detail)
+                patterns += map(_compiled, globs)
+            except re.error as error:
+                raise InvalidRequest(f"{text[:100]!r} is not a glob: {error}.") from None
+        return cls(tuple(patterns))
 
     def match(self, path: str) -> bool:
         """Return whether a glob matches `path`, which is relative and without a slash at its end."""
@@ -118,17 +132,15 @@ def _any_of(rules: Iterable[_Rule], *, of_names: bool) -> re.Pattern[str] | None
     return re.compile("|".join(parts), re.DOTALL) if parts else None
 
 
-def _request_patterns(text: str) -> list[re.Pattern[str]]:
+def _written_out(text: str) -> list[str]:
+    """Return the globs without braces that a request's glob stands for. Raises `re.error` where they are too many."""
     if len(text) > _LONGEST:
         raise InvalidRequest(f"A glob has at most {_LONGEST} characters, not {len(text)}: {text[:100]!r}...")
     glob = text.removeprefix("./").strip("/")
     if not glob or "\0" in glob:
         raise InvalidRequest(f"{text!r} is not a glob; write one such as *.py or src/**/*.py.")
     anywhere = "" if "/" in text.removeprefix("./").rstrip("/") else "**/"
-    try:
-        return [_compiled(anywhere + alternative) for alternative in _alternatives(glob)]
-    except re.error as error:
-        raise InvalidRequest(f"{text[:100]!r} is not a glob: {error}.") from None
+    return [anywhere + alternative for alternative in _alternatives(glob)]
 
 
 def _ignore_rule(line: str) -> _Rule | None:

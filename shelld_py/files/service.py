@@ -217,7 +217,7 @@ class FileService:
         """
         from shelld_py.files.packing import Archive  # with the libraries of two formats, which a start does without
 
-        globs = Globs.from_texts(exclude)
+        globs = await self._threads.run(functools.partial(Globs.from_texts, exclude))
         tree = await self._on_disk(path, functools.partial(Tree, self._rooms.scope, path))
         return Archive(tree, form, globs, self._threads, name=posixpath.basename(tree.path), ignored=ignored)
 

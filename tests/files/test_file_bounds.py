@@ -107,6 +107,13 @@ def test_braces_that_stand_for_too_much_are_refused() -> None:
         Globs.from_texts(["{" * 3_000])
 
 
+def test_globs_have_a_bound_in_all() -> None:
+    """Many long ones, with alternatives: to compile them would take minutes."""
+    assert Globs.from_texts([f"*.{number}" for number in range(5_000)])
+    with pytest.raises(InvalidRequest, match="more than 50000 characters"):
+        Globs.from_texts(["{a,b}" * 8 + "x" * 900] * 20)
+
+
 @pytest.mark.parametrize(
     "glob", ["*a" * 30 + "b", "**/a" * 100 + "/b", "**/*a*a*a*a" * 50 + "b", "?" * 500 + "*" + "?*" * 200, "*" * 999]
 )
