@@ -107,7 +107,8 @@ class History:
 
         The cheapest way that is safe: the file itself by a second name, shared blocks, or a copy with the same holes.
         Nothing is kept where that leaves no room for as much again: a file is often deleted because the disk is full,
-        and a kept one would hold on to its blocks. Raises `OSError`, and then leaves nothing.
+        and a kept one would hold on to its blocks. Nor where the directory is gone or read-only: the file is not to
+        suffer for that.
         """
         size = file.status.st_blocks * 512
         no_room = NoBackup(f"there is no room for a copy of {format_size(size)} in files.backup_directory")
@@ -122,7 +123,7 @@ class History:
         except OSError as error:
             if error.errno in NO_ROOM:
                 return no_room
-            raise
+            return NoBackup(f"no copy can be kept in files.backup_directory: {error.strerror}")
         return Backup(name, Attributes.of(file.descriptor))
 
     def _link(self, file: OpenFile, name: str) -> bool:
@@ -300,7 +301,7 @@ class History:
     def _append(self, path: str, step: Step) -> None:
         """Add a step, and forget the oldest beyond the limit; of those in forced undos as many again are kept."""
         if isinstance(step.before, Backup):
-            with own_files():
+            with own_files(), contextlib.suppress(OSError):  # a command can have removed it
                 # What was linked has the mode that it had, set-id bits too.
                 os.chmod(self._path(step.before.name), 0o600)
         self._expire(path)

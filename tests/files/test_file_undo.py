@@ -241,6 +241,17 @@ def test_backups_are_private_and_end_with_the_service(desk: Desk) -> None:
     assert os.listdir(desk.backups) == []
 
 
+def test_changes_go_on_without_the_backup_directory(desk: Desk) -> None:
+    """A command can remove it; what cannot be undone then says so."""
+    (desk.root / "a.txt").write_text("1")
+    desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="2")))
+    shutil.rmtree(desk.backups)
+    changed = desk.do(desk.service.perform(UpdateRequest(path="a.txt", content="3")))
+    assert (changed.undo, changed.undo_depth) == (False, 0)
+    assert changed.undo_reason == "no copy can be kept in files.backup_directory: No such file or directory"
+    assert (desk.root / "a.txt").read_text() == "3"
+
+
 def test_leftovers_of_a_killed_service_are_removed_at_the_start(desk: Desk, make_desk: DeskMaker) -> None:
     """Nobody can undo them any more."""
     (desk.root / "a.txt").write_text("1")
