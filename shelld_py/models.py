@@ -370,9 +370,21 @@ def as_json(data: object) -> bytes:
         return json.dumps(msgspec.to_builtins(data)).encode()
 
 
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The beginning of year 1, and the end of 9999: `datetime` and RFC 3339 know no others."""
+
+
+def within_calendar(seconds: float) -> float:
+    """Return Unix time `seconds`, or the nearest that has a date from year 1 to 9999.
+
+    Of a file it may be any: whoever owns the file can set it.
+    """
+    return min(max(seconds, _FIRST_SECOND), _LAST_SECOND)
+
+
 def utc_timestamp(seconds: float) -> str:
     """Return Unix time `seconds` as RFC 3339 in UTC with milliseconds: `2026-11-21T05:00:00.123Z`."""
-    return timestamp_of(int(seconds * 1000))
+    return timestamp_of(int(within_calendar(seconds) * 1000))
 
 
 def timestamp_of(milliseconds: int) -> str:
@@ -382,4 +394,4 @@ def timestamp_of(milliseconds: int) -> str:
 
 @lru_cache(maxsize=4)
 def _utc_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19]  # `strftime` does not fill up the year

@@ -28,6 +28,7 @@ from shelld_py.files import (
 )
 from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Query, is_known
+from shelld_py.models import within_calendar
 
 if TYPE_CHECKING:
     from shelld_py.files import Archive
@@ -173,7 +174,7 @@ def _byte_range(value: str) -> ByteRange | None:
 
 def _validators(file: RawFile) -> dict[str, str]:
     """Return the headers by which a client can tell later whether the file is still the same."""
-    headers = {"Last-Modified": formatdate(file.modified_at, usegmt=True)}
+    headers = {"Last-Modified": formatdate(within_calendar(file.modified_at), usegmt=True)}
     return {**headers, "ETag": f'"{file.etag}"'} if file.etag else headers
 
 

@@ -53,8 +53,10 @@ _KERNEL: Final = ("/proc", "/sys", "/dev")
 """Where there are no files, and no end of them."""
 _CLOCK_TICK: Final = 0.02
 """Seconds: twice the longest tick of the clock that files are dated by (jiffies of 100 Hz)."""
-_SEEN: Final = struct.Struct("=qqQq")
-"""What is remembered of a file: mtime, ctime (nanoseconds), inode, size."""
+_SEEN: Final = struct.Struct("=QQQq")
+"""What is remembered of a file: mtime, ctime (nanoseconds, the lower 64 bits), inode, size."""
+_LOWER: Final = (1 << 64) - 1
+"""Times are cut to it: tmpfs knows years by the billion."""
 
 
 class _Failed(Exception):
@@ -458,7 +460,8 @@ class _Look:
                 except OSError:
                     continue
                 self._newest = max(self._newest, status.st_ctime_ns)
-                names[name] = _SEEN.pack(status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
+                times = status.st_mtime_ns & _LOWER, status.st_ctime_ns & _LOWER
+                names[name] = _SEEN.pack(*times, status.st_ino, status.st_size)
 
 
 def _beneath(path: str, root: str) -> bool:

@@ -1,6 +1,7 @@
 """`changes`: what a run did to files is in its result, by a look before it and one after it."""
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,18 @@ def test_changes_are_kept_with_the_run(daemon: RunningDaemon, place: Path) -> No
     assert "changes" not in next(run for run in daemon.json("GET", "/runs") if run["run_id"] == run_id)
     assert told(daemon.run("sleep 0.05; rm file", changes=True), place) == [("file", "deleted", 4)]
     assert "changes" not in daemon.run("echo new >file")
+
+
+def test_files_of_any_time_are_looked_at(daemon: RunningDaemon, place: Path) -> None:
+    """There are file systems that know years by the billion."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    try:
+        result = daemon.run(f"touch -d @{2**63 - 1} {place}/far; touch -d @-{2**62} {place}/near", changes=True)
+        assert told(result, place) == [("far", "created", 0), ("near", "created", 0)]
+        assert told(daemon.run(f"touch -d @-1 {place}/far", changes=True), place) == [("far", "modified", 0)]
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_run_that_goes_on_tells_at_its_end(daemon: RunningDaemon, place: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import socket
+import subprocess
 from typing import Any
 
 import pytest
@@ -397,3 +398,26 @@ def test_socket_is_refused_at_once(place: Place) -> None:
         os.close(directory)
         answer = place.post("read", path=str(place.directory / "s"))
     assert (answer.status_code, answer.json()["code"]) == (415, "not_a_file")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown", "header"),
+    [
+        (10**18, "9999-12-31T23:59:59.000Z", "Fri, 31 Dec 9999 23:59:59 GMT"),
+        (-(10**18), "0001-01-01T00:00:00.000Z", "Mon, 01 Jan 0001 00:00:00 GMT"),
+    ],
+)
+def test_files_of_other_times_are_shown(place: Place, seconds: int, shown: str, header: str) -> None:
+    """Whoever owns a file can set its time; dates have years from 1 to 9999."""
+    disk = place.directory / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    try:
+        (disk / "a.txt").write_text("x")
+        os.utime(disk / "a.txt", (seconds, seconds))
+        assert place.done("view", path=str(disk))["entries"][0]["modified_at"] == shown
+        assert place.done("find", path=str(disk), pattern="*")["files"][0]["modified_at"] == shown
+        assert place.raw("GET", "disk/a.txt").headers["last-modified"] == header
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
