@@ -5,13 +5,14 @@ nothing: until the one system call that publishes the change, nothing has happen
 leaving the old file as it was.
 """
 
+import contextlib
 import errno
 import os
 from typing import Any
 
 import msgspec
 
-from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText
+from shelld_py.errors import FileAlreadyExists, InvalidRequest, NotText, PermissionDenied
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup
 from shelld_py.files.models import (
     ChangeRequest,
@@ -37,6 +38,7 @@ from shelld_py.files.storage import (
     check_regular,
     check_same,
     check_writable,
+    place_link,
     read_all,
     status_of,
     sync_directory,
@@ -141,9 +143,8 @@ class Changes:
                     detail = f"{destination.path} exists already; set overwrite to replace it."
                     raise FileAlreadyExists(detail, path=destination.path)
                 check_regular(replaced, destination.path)
-                if file is not None and _is_same(file, replaced) and _link_target(source) is not None:
-                    detail = f"{source.path} is a symbolic link to {destination.path}: it would replace its own target."
-                    raise InvalidRequest(detail)
+                if file is not None and _is_same(file, replaced):
+                    _check_other_name(source, destination, file)
                 check_writable(destination.directory, destination.name, replaced, destination.path)
             etag = file.etag if file else None
             size = file.status.st_size if file else 0
@@ -269,14 +270,53 @@ def _rename(source: Location, destination: Location, replaced: os.stat_result | 
         if file is not None and _is_same(file, replaced):  # rename(2) leaves both names of one file as they are
             os.unlink(source.name, dir_fd=source.directory)
     except OSError as error:
-        if error.errno != errno.EXDEV or file is None or _link_target(source) is not None:
+        if error.errno != errno.EXDEV:
             raise
-        identity = FileIdentity.from_status(replaced) if replaced else None
+        _move_across(source, destination, replaced, file)
+
+
+def _move_across(
+    source: Location, destination: Location, replaced: os.stat_result | None, file: OpenFile | None
+) -> None:
+    """Copy `source` to another file system and delete it."""
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=source.directory, effective_ids=True):
+        detail = f"{source.path} cannot be moved: its directory, or its file system, is read-only."
+        raise PermissionDenied(detail, path=source.path)
+    target = _link_target(source)
+    if target is not None:
+
+        def make(name: str) -> None:
+            os.symlink(target, name, dir_fd=destination.directory)
+
+        place_link(destination.directory, destination.name, make, replace=replaced is not None)
+    else:
+        assert file is not None
         with NewFile(destination.directory) as new:
             new.copy(file.descriptor, file.status.st_size)
             check_same(source.directory, source.name, file.identity, source.path)
+            identity = FileIdentity.from_status(replaced) if replaced else None
             new.publish(destination.name, Attributes.of(file.descriptor), identity, destination.path)
-        os.unlink(source.name, dir_fd=source.directory)
+    try:
+        with contextlib.suppress(FileNotFoundError):  # something else has removed it meanwhile
+            os.unlink(source.name, dir_fd=source.directory)
+    except OSError as error:
+        if replaced is None:
+            os.unlink(destination.name, dir_fd=destination.directory)
+            raise
+        detail = f"{source.path} is at {destination.path} now, but could not be removed: {error.strerror}."
+        raise PermissionDenied(detail, path=source.path) from None
+
+
+def _check_other_name(source: Location, destination: Location, file: OpenFile) -> None:
+    """Raise `InvalidRequest` unless `file` would still have a name when it loses that of `source`."""
+    if _link_target(source) is not None:
+        detail = f"{source.path} is a symbolic link to {destination.path}: it would replace its own target."
+        raise InvalidRequest(detail)
+    # One directory can have two paths (a bind mount), and one name two spellings (a file system that folds case).
+    directories = os.stat(source.directory), os.stat(destination.directory)
+    same_name = source.name == destination.name and os.path.samestat(*directories)
+    if same_name or file.status.st_nlink == 1:
+        raise InvalidRequest(f"{source.path} and {destination.path} are the same file, which has no other name.")
 
 
 def _is_same(file: OpenFile, status: os.stat_result) -> bool:

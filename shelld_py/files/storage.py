@@ -24,7 +24,7 @@ import os
 import secrets
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from msgspec import Struct
@@ -415,6 +415,25 @@ class NewFile:
 
     def _link(self, name: str) -> None:
         os.link(f"/proc/self/fd/{self.descriptor}", name, dst_dir_fd=self._directory, follow_symlinks=True)
+
+
+def place_link(directory: int, name: str, make: Callable[[str], None], *, replace: bool) -> None:
+    """Give a link that `make` makes its name in one step, also where it replaces what has the name.
+
+    Raises `FileExistsError` unless `replace`.
+    """
+    hidden = _hidden_name()
+    make(hidden)
+    try:
+        if replace:
+            os.rename(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
+        else:
+            rename_without_replacing(directory, hidden, directory, name)
+    except BaseException:
+        os.unlink(hidden, dir_fd=directory)
+        raise
+    with contextlib.suppress(FileNotFoundError):  # rename(2) leaves both names of one file as they are
+        os.unlink(hidden, dir_fd=directory)
 
 
 def sync_directory(directory: int) -> None:

@@ -25,8 +25,7 @@ from msgspec.structs import replace
 from shelld_py.errors import BadArchive, FileAlreadyExists, FileTooLarge, NotADirectory
 from shelld_py.files.models import ArchiveResult
 from shelld_py.files.paths import DirectoryOpener, Location, displayable
-from shelld_py.files.storage import Attributes, FileIdentity, NewFile, check_writable, status_of
-from shelld_py.linux.syscalls import rename_without_replacing
+from shelld_py.files.storage import Attributes, FileIdentity, NewFile, check_writable, place_link, status_of
 from shelld_py.units import format_size
 
 _MOST_NAME = 4096
@@ -174,7 +173,7 @@ class Destination:
     def hard_link(self, name: str, target: str) -> None:
         """Give a file below the destination another name."""
         parts = [part for part in target.split("/") if part not in ("", ".")]
-        if target.startswith("/") or ".." in parts or not parts:
+        if target.startswith("/") or ".." in parts or not parts or "\0" in target:
             self.refuse(f"is a hard link to {displayable(target[:200])!r}, outside of the directory")
         parent, last = self._enter(name)
         try:
@@ -297,18 +296,7 @@ class Destination:
         if not last:
             self.refuse("is a link without a name")
         replaced = replace or self._free(parent, last, name) is not None
-        hidden = f".{os.urandom(8).hex()}.tmp"
-        make(hidden)
-        try:
-            if replaced:
-                os.rename(hidden, last, src_dir_fd=parent, dst_dir_fd=parent)
-            else:
-                rename_without_replacing(parent, hidden, parent, last)
-        except BaseException:
-            os.unlink(hidden, dir_fd=parent)
-            raise
-        with contextlib.suppress(FileNotFoundError):  # rename(2) leaves both names of one file as they are
-            os.unlink(hidden, dir_fd=parent)
+        place_link(parent, last, make, replace=replaced)
         self._written(self._full(name))
 
     def _check_target(self, name: str, target: str) -> None:

@@ -277,6 +277,7 @@ _HOSTILE: dict[str, tuple[bytes, str]] = {
         _tar(_member("s", _SOFT, linkname="x"), _member("l", _HARD, linkname="s")),
         "no file that is there",
     ),
+    "hard link to a NUL": (_tar(_member("l", _HARD, pax_headers={"linkpath": "d\0/a"})), "outside of the directory"),
     "hard link to nothing": (_tar(_member("l", _HARD, linkname="none/there")), "not there"),
     "device": (_tar(_member("d", tarfile.CHRTYPE, devmajor=1, devminor=3)), "neither a file"),
     "fifo": (_tar(_member("d", tarfile.FIFOTYPE)), "neither a file"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shelld_py.config import FileSettings
-from shelld_py.errors import FileChanged, NoSpace, NothingToUndo
+from shelld_py.errors import FileChanged, InvalidRequest, NoSpace, NothingToUndo, PermissionDenied
 from shelld_py.files import (
     CreateRequest,
     DeleteRequest,
@@ -261,26 +261,70 @@ def test_kept_content_costs_no_copy(desk: Desk) -> None:
     assert (backup.stat().st_ino, backup.stat().st_nlink) == (inode, 1)
 
 
-def test_move_to_another_file_system_is_a_move(small_disk: Path, tmp_path: Path) -> None:
-    """rename(2) cannot do it; content and mode come along all the same."""
+def _move(tmp_path: Path, source: str, destination: str) -> None:
+    """Move a file, where the allowed directories are two, `work` and `disk`."""
 
     async def work() -> None:
         async with FileService(
             FileSettings(),
-            base_directory=str(root),
-            allowed_directories=[str(root), str(small_disk)],
+            base_directory=str(tmp_path / "work"),
+            allowed_directories=[str(tmp_path / "work"), str(tmp_path / "disk")],
             backup_directory=str(tmp_path / "backups"),
         ) as service:
-            await service.perform(MoveRequest(source_path="a.txt", destination_path=f"{small_disk}/sub/b.txt"))
+            await service.perform(MoveRequest(source_path=source, destination_path=destination, overwrite=True))
 
+    asyncio.run(work())
+
+
+def test_move_to_another_file_system_is_a_move(small_disk: Path, tmp_path: Path) -> None:
+    """rename(2) cannot do it; content and mode come along all the same, and links are links."""
     root = tmp_path / "work"
     root.mkdir()
     (root / "a.txt").write_text("x")
     (root / "a.txt").chmod(0o750)
-    asyncio.run(work())
+    _move(tmp_path, "a.txt", f"{small_disk}/sub/b.txt")
     assert os.listdir(root) == []
     assert (small_disk / "sub/b.txt").read_text() == "x"
     assert (small_disk / "sub/b.txt").stat().st_mode & 0o777 == 0o750
+    for _ in range(2):  # the second one replaces what it leads to
+        (root / "link").symlink_to(f"{small_disk}/sub/b.txt")
+        _move(tmp_path, "link", f"{small_disk}/link")
+        assert os.listdir(root) == []
+        assert os.readlink(small_disk / "link") == f"{small_disk}/sub/b.txt"
+        (small_disk / "link").unlink()
+        (small_disk / "link").write_text("old")
+
+
+def test_move_of_what_cannot_be_removed_changes_nothing(small_disk: Path, tmp_path: Path) -> None:
+    """On a read-only file system: what it would replace is there still."""
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "b.txt").write_text("kept")
+    (small_disk / "a.txt").write_text("x")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for name in ("b.txt", "new/c.txt"):
+        with pytest.raises(PermissionDenied, match="read-only"):
+            _move(tmp_path, f"{small_disk}/a.txt", name)
+    assert os.listdir(root) == ["b.txt"]
+    assert (root / "b.txt").read_text() == "kept"
+
+
+def test_file_is_not_moved_onto_itself_by_another_path(small_disk: Path, tmp_path: Path) -> None:
+    """A directory can be mounted at two places: to delete the source would be to delete the file."""
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("kept")
+    (root / "b.txt").hardlink_to(root / "a.txt")
+    subprocess.run(["mount", "--bind", str(root), str(small_disk)], check=True)
+    try:
+        with pytest.raises(InvalidRequest, match="the same file"):
+            _move(tmp_path, "a.txt", f"{small_disk}/a.txt")
+        (root / "b.txt").unlink()
+        with pytest.raises(InvalidRequest, match="the same file"):
+            _move(tmp_path, "a.txt", f"{small_disk}/a.txt")
+    finally:
+        subprocess.run(["umount", str(small_disk)], check=True)
+    assert (root / "a.txt").read_text() == "kept"
 
 
 def test_broken_upload_leaves_the_old_file(desk: Desk) -> None:
