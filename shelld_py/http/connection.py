@@ -11,6 +11,7 @@ Knows nothing of keys and endpoints. What is said in one request and its answer 
 """
 
 import asyncio
+import time
 import urllib.parse
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,10 @@ _KEEP_ALIVE: Final = 75.0
 they who close it."""
 _LARGEST_HEAD: Final = 65536
 """Bytes of a head that comes in several pieces: what h11 and most proxies take at most."""
+_AT_ONCE: Final = 4096
+"""Bytes that are parsed at once: a thousand headers, or chunks of one byte, of which each takes some 1.5 µs."""
+_TURN: Final = 0.001
+"""Seconds of parsing after which others have their turn: what is read at once can hold 60,000 of these."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 """How a TLS connection begins: a handshake record of version 3 (RFC 8446, 5.1)."""
 _TLS: Final = "This port speaks HTTP without TLS: use http://, not https://."
@@ -77,6 +82,8 @@ class Connection(HttpToolsProtocol):
         """The request that is being answered, or was the last; `cycle` is the last one that came."""
         self._early = b""
         """What it has sent all the same."""
+        self._pieces: list[memoryview] = []
+        """What has come and is to be parsed, the very next last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -102,39 +109,63 @@ class Connection(HttpToolsProtocol):
             self._early += data
             if len(self._early) > _AHEAD:
                 self.transport.abort()
-            return
-        if self._in_head or (self._serving() and self.cycle.more_body):
-            self._head_size += len(data)
-        pieces = [memoryview(data)]
+        elif self._pieces:
+            self._pieces.insert(0, memoryview(data))
+            self.transport.pause_reading()
+        else:
+            self._pieces.append(memoryview(data))
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has come, up to its end, or until others must have their turn."""
+        pieces = self._pieces
+        end = 0.0
         while pieces and not self._over:
             piece = pieces.pop()
+            if len(piece) > _AT_ONCE:
+                pieces.append(piece[_AT_ONCE:])
+                piece = piece[:_AT_ONCE]
+                end = end or time.perf_counter() + _TURN
+            if self._in_head or (self._serving() and self.cycle.more_body):
+                self._head_size += len(piece)
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as offer:
-                rest = piece[offer.args[0] :]
+                pieces.append(piece[offer.args[0] :])
                 if self.parser.should_upgrade() and self._declines():
-                    pieces += [rest, memoryview(self._without_offer())]
+                    pieces.append(memoryview(self._without_offer()))
                 elif self._websocket and self._should_upgrade():
+                    pieces.clear()
                     self._forget_timer()
                     self.handle_websocket_upgrade()
                 elif self._websocket:
-                    self._offered, self._early = True, bytes(rest)
+                    self._offered, self._early = True, b"".join(reversed(pieces))
+                    pieces.clear()
                     self.flow.pause_reading()
-                else:
-                    pieces.append(rest)
             except httptools.HttpParserError:
-                said = _TLS if data.startswith(_TLS_HANDSHAKE) else "Invalid HTTP request received."
+                said = _TLS if bytes(piece[:2]) == _TLS_HANDSHAKE else "Invalid HTTP request received."
                 if len(self.pipeline) >= _MOST_WAITING:
                     said = "Too many requests were sent ahead on one connection."
                 self.logger.warning(said)
                 self._give_up(HTTPStatus.BAD_REQUEST, said)
-        if self._head_size > _LARGEST_HEAD and not self._over:
-            self._give_up(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "The head of the request, or what follows its body, is too large.",
-            )
-        elif self._in_head and not self._over and not self._head_size and not self._serving():
-            self._end_in(self._settings.header_timeout)
+            if self._head_size > _LARGEST_HEAD and not self._over:
+                self._give_up(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    "The head of the request, or what follows its body, is too large.",
+                )
+            elif self._in_head and not self._over and not self._head_size and not self._serving():
+                self._end_in(self._settings.header_timeout)
+            if end and pieces and time.perf_counter() > end:
+                self.transport.pause_reading()
+                self.loop.call_soon(self._go_on)
+                return
+        pieces.clear()
+
+    def _go_on(self) -> None:
+        """Parse what has been left."""
+        self._parse()
+        if not (self._pieces or self.flow.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
 
     def on_message_begin(self) -> None:
         """Begin with a request."""
@@ -174,8 +205,9 @@ class Connection(HttpToolsProtocol):
         timeout = self._settings.body_timeout
         self.cycle = exchange = Exchange(self, scope, keep_alive=keep_alive, timeout=timeout)
         exchange.on_response = partial(self._answered, exchange)
-        if self._websocket:  # what comes next is no request, whatever becomes of the offer
+        if upgrade:  # what comes next is no request, whatever becomes of the WebSocket, or of the tunnel (CONNECT)
             exchange.keep_alive = False
+        if self._websocket:
             scope["upgrade"] = partial(self._upgrade, exchange, scope)  # type: ignore[arg-type, typeddict-unknown-key]
         if waiting:
             self.flow.pause_reading()

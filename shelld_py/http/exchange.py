@@ -42,8 +42,9 @@ class Exchange(RequestResponseCycle):
     more_body = True
     response_started = False
     response_complete = False
-    chunked_encoding: bool | None = None
-    expected_content_length = 0
+    chunked_encoding = False
+    remaining: int | None = None
+    """Bytes of the answer's body that are still to come; None where nothing has told how many."""
 
     def __init__(self, connection: HttpToolsProtocol, scope: HTTPScope, *, keep_alive: bool, timeout: float) -> None:
         """`keep_alive` is whether the connection can be kept behind the answer, `timeout` that of a body."""
@@ -51,7 +52,7 @@ class Exchange(RequestResponseCycle):
         self.transport = connection.transport
         self.flow = connection.flow
         self.message_event = asyncio.Event()
-        self.waiting_for_100_continue = connection.expect_100_continue
+        self.waiting_for_100_continue = connection.expect_100_continue and scope["http_version"] != "1.0"
         self.keep_alive = keep_alive
         self.body = bytearray()
         self.body_timeout = timeout
@@ -69,13 +70,15 @@ class Exchange(RequestResponseCycle):
         """Take the next part of the answer."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if self.disconnected:
+        if self.disconnected or self.response_complete:
             return
         if message["type"] == "http.response.start":
             self.response_started = True
             self.waiting_for_100_continue = False
             self.head = self._head(message["status"], list(message.get("headers", ())))
-            if self.chunked_encoding:  # the first part of a stream may be long in coming
+            if self.scope["method"] == "HEAD":  # whatever the body would have been, and however long in coming
+                self._write(b"", more=False)
+            elif self.remaining is None:  # the first part of a stream may be long in coming
                 self.transport.write(self.head)
                 self.head = b""
         elif message["type"] == "http.response.body":
@@ -121,14 +124,15 @@ class Exchange(RequestResponseCycle):
         head = b"".join(lines)
         if len(head.translate(None, _FORBIDDEN)) != len(head):
             raise RuntimeError("a header of the answer has characters that no header can have")
+        self.remaining = 0 if status in _BODILESS or self.scope["method"] == "HEAD" else None
         for name, value in headers:
             if name == b"content-length":
-                self.chunked_encoding = False
-                self.expected_content_length = int(value)
+                self.remaining = int(value)
         self._judge(status)
         if not self.keep_alive:
             lines.append(b"connection: close")
-        if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in _BODILESS:
+        # Who speaks HTTP/1.0 knows no chunks (RFC 9112, 7.1): there the end of the connection ends the body.
+        if self.remaining is None and self.scope["http_version"] == "1.1":
             self.chunked_encoding = True
             lines.append(b"transfer-encoding: chunked")
         return STATUS_LINE[status] + b"\r\n".join(lines) + b"\r\n\r\n"
@@ -162,9 +166,9 @@ class Exchange(RequestResponseCycle):
             body = b""
         elif self.chunked_encoding:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
-        else:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0 or (self.expected_content_length and not more):
+        elif self.remaining is not None:
+            self.remaining -= len(body)
+            if self.remaining < 0 or (self.remaining and not more):
                 raise RuntimeError("the body of the answer is not as long as its Content-Length says")
         head, self.head = self.head, b""
         if head or body:
