@@ -24,6 +24,8 @@ _SYNONYMS: Final = {
     "filename": ("path",),
 }
 """What other programs call a member: no likeness of letters leads from there to the name that it has here."""
+_MISFITS: Final = (msgspec.ValidationError, UnicodeEncodeError)
+"""What msgspec raises: the second for a lone surrogate (JSON can bring one) where it has a text to look up."""
 _LONGEST_SHOWN: Final = 60
 _LARGEST_TOLD: Final = 2**53
 """Bounds above this are there to keep numbers finite; nobody needs to be told of them."""
@@ -49,12 +51,12 @@ def converted(given: Mapping[str, object], model: type[_Model]) -> _Model | Faul
     """Return `given` as a `model`, or what is wrong with it. Numbers without a fraction are whole numbers."""
     try:
         return msgspec.convert(given, model)
-    except msgspec.ValidationError:
+    except _MISFITS:
         pass
     try:
         given = _with_whole_numbers(given)
         return msgspec.convert(given, model)
-    except msgspec.ValidationError:
+    except _MISFITS:
         return _fault(given, model)
     except RecursionError:
         return Fault(FaultKind.WRONG, next(iter(given)), "is nested too deeply")
@@ -109,7 +111,7 @@ def _fault(given: Mapping[str, object], model: type[msgspec.Struct]) -> Fault:
             continue
         try:
             msgspec.convert(given[name], annotations[name])
-        except msgspec.ValidationError:
+        except _MISFITS:
             value, inner = given[name], _structure(field.type)
             if inner and isinstance(value, Mapping):
                 inside = _fault(value, inner)

@@ -58,7 +58,8 @@ def problem_response(error: ShelldError, *, as_text: bool) -> Response:
     if isinstance(allowed := error.extra.get("allow"), str):
         headers["Allow"] = allowed
     if as_text:
-        return PlainTextResponse(" ".join(error.detail.split()), error.status, headers)
+        text = " ".join(error.detail.split()).encode("utf-8", "backslashreplace")  # JSON can bring lone surrogates
+        return PlainTextResponse(text, error.status, headers)
     document = {
         "type": "about:blank",
         "title": HTTPStatus(error.status).phrase,

@@ -389,7 +389,7 @@ class LiveRun(Run):
             original_stdout_size=stdout_size,
             original_stderr_size=stderr_size,
             cursor=cursor,
-            directory=self.command.directory,
+            directory=printable(self.command.directory) if self.command.directory else None,
             working_directory=printable(self.working_directory) if self.working_directory else None,
             background_pids=self.background_pids,
             awaiting_input=self.awaiting_input,
@@ -430,12 +430,12 @@ def _resolve(waiter: "asyncio.Future[bool]", changed: bool) -> None:
 
 def _is_told(command: Command) -> bool:
     """Whether the record of a run has its command as it was asked for."""
-    told = len(command.text) <= LONGEST_TOLD and len(command.description or "") <= LONGEST_TOLD
-    return told and command.text.isascii()
+    told = len(command.text) <= LONGEST_TOLD and command.text.isascii()
+    return told and _beginning(command.description) == command.description
 
 
 def _beginning(description: str | None) -> str | None:
-    return description[:LONGEST_TOLD] if description else description
+    return printable(description[:LONGEST_TOLD]) if description else description
 
 
 def printable(text: str) -> str:

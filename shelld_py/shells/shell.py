@@ -151,6 +151,8 @@ class Shell:
         check_command(command.text)
         if command.stdin is not None:
             check_encodable("stdin", command.stdin)
+        if command.description:
+            check_encodable("description", command.description)
         run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
         run.working_directory = bash.directory
         run.comparison = comparison

@@ -1,5 +1,6 @@
 """What a request for a run may say: every field in both forms, every limit, everything malformed."""
 
+import json
 import os
 import socket
 import subprocess
@@ -385,6 +386,39 @@ def test_invalid_utf8_in_a_raw_body(daemon: RunningDaemon) -> None:
     result = daemon.json("POST", "/run", content=b"printf %s 'a\xffb'")
     assert result["stdout"] == "a\N{REPLACEMENT CHARACTER}b"
     assert result["command"] == "printf %s 'a\N{REPLACEMENT CHARACTER}b'"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain"])
+@pytest.mark.parametrize("body", [
+    b'{"\\ud800": 1}', b'{"command": "true", "streams": "\\ud800"}', b'{"command": "true", "description": "\\ud800"}',
+    b'{"command": "true", "run_id": "\\ud800"}', b'{"command": "true", "timeout": "\\ud800"}',
+])  # fmt: skip
+def test_half_a_surrogate_pair_is_refused(ready_daemon: RunningDaemon, body: bytes, accept: str) -> None:
+    """JSON can bring half a surrogate pair, which no text can hold: that is 400, in the name of a field, too."""
+    answer = ready_daemon.client.post(
+        "/run", content=body, headers={"Content-Type": "application/json", "Accept": accept}
+    )
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("form", ["application/json", "text/plain"])
+def test_half_a_surrogate_pair_in_what_is_refused_is_told(daemon: RunningDaemon, form: str) -> None:
+    """A refusal that shows what was sent can show that, too, as text and as JSON."""
+    headers = {"Content-Type": "application/json", "Accept": form}
+    answer = daemon.client.post("/sessions", content=b'{"copy_of": "\\ud800"}', headers=headers)
+    assert (answer.status_code, "ud800" in answer.text) == (404, True)
+
+
+def test_what_is_no_utf8_in_a_directory_or_description_is_kept(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """A run that lasts is kept whatever bytes its directory and description have: they are shown as U+FFFD."""
+    directory = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(directory)
+    shown = f"{tmp_path}/\N{REPLACEMENT CHARACTER}"
+    asked = json.dumps({"directory": os.fsdecode(directory), "description": "a\udcff", "command": "sleep 0.02; pwd"})
+    result = daemon.json("POST", "/run", content=asked, headers={"Content-Type": "application/json"})
+    assert (result["directory"], result["description"]) == (shown, "a\N{REPLACEMENT CHARACTER}")
+    kept = daemon.json("GET", f"/runs/{result['run_id']}")
+    assert (kept["directory"], kept["stdout"]) == (shown, result["stdout"])
 
 
 def test_run_ids_that_look_like_files(start_daemon) -> None:
