@@ -14,7 +14,7 @@ from shelld_py import AsyncClient
 
 _LONGEST = 1800
 _WORK = "/app"
-_DIRECTORIES = f"mkdir -p {_WORK} /logs/agent /logs/verifier /tests /solution && chmod -R 777 /logs"
+_DIRECTORIES = f"mkdir -p {_WORK} /logs/agent /logs/verifier /logs/artifacts /tests /solution && chmod -R 777 /logs"
 
 
 class ShelldHarbor(BaseEnvironment):
