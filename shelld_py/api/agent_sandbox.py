@@ -14,7 +14,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile
-from shelld_py.files import ChangeRequest, ChangeResult, FileType, RawFile, ViewRequest
+from shelld_py.files import ChangeRequest, ChangeResult, FileType, ViewRequest
 from shelld_py.http.answers import result_of_events
 from shelld_py.http.endpoint import BYTES, JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import header
@@ -137,13 +137,7 @@ def part_of(content_type: bytes, body: bytes) -> tuple[str, bytes]:
 async def _download(call: Call[None, None]) -> StreamingResponse:
     file = await call.computer.files.read_raw(_path(call))
     headers = {"Content-Length": str(file.length)} if file.size is not None else {}
-    return StreamingResponse(_pieces(file), HTTPStatus.OK, headers, BYTES)
-
-
-async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
-    async with file:
-        async for piece in file.chunks():
-            yield piece
+    return StreamingResponse(file.chunks(), HTTPStatus.OK, headers, BYTES)
 
 
 async def _list(call: Call[None, None]) -> tuple[ListedEntry, ...]:

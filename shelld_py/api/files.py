@@ -100,7 +100,7 @@ async def _read_raw(call: Call[RawFileQuery, None]) -> Response:
         if request.method == "HEAD":
             return StreamingResponse(iter(()), status, headers, BYTES)  # adds no length of its own
         closing.pop_all()
-        return StreamingResponse(_pieces(file), status, headers, BYTES)
+        return StreamingResponse(file.chunks(), status, headers, BYTES)
 
 
 async def _write_raw(call: Call[RawFileQuery, None]) -> ChangeResult:
@@ -148,12 +148,6 @@ async def _write_archive(call: Call[UnpackQuery, None]) -> ArchiveResult:
     return await call.computer.files.write_archive(
         query.path, query.format, call.request.stream(), overwrite=query.overwrite
     )
-
-
-async def _pieces(file: RawFile) -> AsyncIterator[bytes]:
-    async with file:
-        async for piece in file.chunks():
-            yield piece
 
 
 def _path(call: Call[RawFileQuery, None]) -> str:

@@ -26,6 +26,7 @@ from typing import Final
 
 from shelld_py.bash.driver import Paths
 from shelld_py.bash.pipes import unread
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.removal import remove_tree
 from shelld_py.linux.users import User
 
@@ -219,25 +220,19 @@ def _remove_left(place: str) -> None:
     """Remove, once, the directories of daemons that were killed: nobody locks them, and no other user can open them."""
     for name in os.listdir(place):
         if name.startswith(_PREFIX):
-            with contextlib.suppress(OSError):
-                lock = os.open(f"{place}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    status = os.fstat(lock)
-                    if (status.st_uid, stat.S_IMODE(status.st_mode)) == (os.geteuid(), _ENTER_ALONE):
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        remove_tree(f"{place}/{name}")
-                finally:
-                    os.close(lock)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with contextlib.suppress(OSError), Descriptor(os.open(f"{place}/{name}", flags)) as lock:
+                status = os.fstat(lock)
+                if (status.st_uid, stat.S_IMODE(status.st_mode)) == (os.geteuid(), _ENTER_ALONE):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_tree(f"{place}/{name}")
 
 
 def _pipe() -> int:
     """Make a pipe, and return one descriptor for both of its ends."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    try:
+    with Descriptor(reading), Descriptor(writing):
         return os.open(descriptor_path(reading), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    finally:
-        os.close(reading)
-        os.close(writing)
 
 
 def descriptor_path(descriptor: int) -> str:

@@ -151,14 +151,10 @@ def give(keeper: socket.socket, order: Order, descriptors: Sequence[int]) -> Non
 
     Raises `OSError` where it has died.
     """
-    text = os.memfd_create("order", os.MFD_CLOEXEC)  # of any size: a socket would take a part of it
-    try:
-        with open(text, "wb", closefd=False) as file:
-            pickle.dump(order, file)
-            file.seek(0)  # for the keeper, too: the offset is shared
-        socket.send_fds(keeper, [b"\0"], [text, *descriptors])
-    finally:
-        os.close(text)
+    with open(os.memfd_create("order", os.MFD_CLOEXEC), "wb") as file:  # of any size: a socket would take a part of it
+        pickle.dump(order, file)
+        file.seek(0)  # for the keeper, too: the offset is shared
+        socket.send_fds(keeper, [b"\0"], [file.fileno(), *descriptors])
 
 
 # --- in the helper, and in keepers ------------------------------------------------------------------------------------

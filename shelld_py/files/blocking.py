@@ -8,20 +8,24 @@ is done but the answer.
 A thread cannot be stopped, and Python's `re` holds the interpreter's lock for as long as it takes. So what the pattern
 of a stranger can hold up is done in a process, which can be killed: the call is pickled, a fresh interpreter does it,
 and what it returns or raises is pickled back. A fork would copy the locks of this process in whatever state they are,
-and the pools of the standard library import the caller's main module again. Knows nothing of what the work is.
+and the pools of the standard library import the caller's main module again. A `HelperProcess` is one that is asked more
+than once. Knows nothing of what the work is.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import pickle
 import subprocess
 import sys
 import threading
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
+
+import msgspec
 
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
@@ -81,6 +85,54 @@ class Threads:
             thread.exception()
             raise cancellation
         return thread.result()
+
+
+class HelperProcess:
+    """A helper that answers each line of JSON with another, seen from the daemon. `start` it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._killed = False
+        self.asked = 0
+        """How often it was asked."""
+
+    @classmethod
+    async def start(cls, name: str, *, longest_answer: int) -> Self:
+        """Start the helper of this name; its answers have so many bytes at the most. Raises `OSError`."""
+        return cls(
+            await asyncio.create_subprocess_exec(*helper_command(name), stdin=PIPE, stdout=PIPE, limit=longest_answer)
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet; it may have been killed."""
+        return self._process.returncode is None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self.running and not self._killed
+
+    async def ask(self, order: object) -> object:
+        """Return its answer. Raises `OSError` or `ValueError` where it gives none."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self.asked += 1
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        await self._process.stdin.drain()
+        # A ValueError for an answer that is cut off, too: it has died.
+        return msgspec.json.decode(await self._process.stdout.readline())
+
+    def kill(self) -> None:
+        """End it. It is not waited for: a file system that does not answer holds up its end as well."""
+        self._killed = True
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def ended(self) -> None:
+        """Return when it has ended."""
+        await self._process.wait()
 
 
 class NamedLocks:

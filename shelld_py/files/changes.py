@@ -104,7 +104,7 @@ class Changes:
 
         Raises `FileNotFound`, `NotAFile`, `PreconditionFailed`.
         """
-        target = _link_target(location)
+        target = location.link()
         diff = ""
         before: Backup | LinkBackup | NoBackup
         if target is not None:
@@ -135,7 +135,7 @@ class Changes:
             raise InvalidRequest(f"source_path and destination_path are the same: {source.path}.")
         replaced = status_of(destination.directory, destination.name)
         with open_through(self._directories, source) as file:
-            if file is None and _link_target(source) is None:
+            if file is None and source.link() is None:
                 raise self._directories.missing(source)
             check_preconditions(request, file, source.path, destination_exists=replaced is not None)
             if replaced is not None:
@@ -250,15 +250,6 @@ class Changes:
         )
 
 
-def _link_target(location: Location) -> str | None:
-    try:
-        return os.readlink(location.name, dir_fd=location.directory)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOENT):
-            return None
-        raise
-
-
 def _rename(source: Location, destination: Location, replaced: os.stat_result | None, file: OpenFile | None) -> None:
     """Rename `source`, or copy and delete it where the destination is on another file system."""
     names = (source.directory, source.name, destination.directory, destination.name)
@@ -282,7 +273,7 @@ def _move_across(
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=source.directory, effective_ids=True):
         detail = f"{source.path} cannot be moved: its directory, or its file system, is read-only."
         raise PermissionDenied(detail, path=source.path)
-    target = _link_target(source)
+    target = source.link()
     if target is not None:
 
         def make(name: str) -> None:
@@ -309,7 +300,7 @@ def _move_across(
 
 def _check_other_name(source: Location, destination: Location, file: OpenFile) -> None:
     """Raise `InvalidRequest` unless `file` would still have a name when it loses that of `source`."""
-    if _link_target(source) is not None:
+    if source.link() is not None:
         detail = f"{source.path} is a symbolic link to {destination.path}: it would replace its own target."
         raise InvalidRequest(detail)
     # One directory can have two paths (a bind mount), and one name two spellings (a file system that folds case).

@@ -24,6 +24,7 @@ from shelld_py.errors import ConfigError
 from shelld_py.files.models import Operation
 from shelld_py.files.open_file import OpenFile
 from shelld_py.files.storage import NO_ROOM, Attributes, FileIdentity, Fingerprint, clone, copy_content, no_writers
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.users import own_files
 from shelld_py.units import format_size
 
@@ -146,20 +147,20 @@ class History:
         return True
 
     def _copy(self, file: OpenFile, name: str) -> None:
-        target = os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            if not clone(file.descriptor, target):
-                copy_content(file.descriptor, target, file.status.st_size)
-        except BaseException:
-            os.unlink(self._path(name))
-            raise
-        finally:
-            os.close(target)
+        with Descriptor(
+            os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        ) as target:
+            try:
+                if not clone(file.descriptor, target):
+                    copy_content(file.descriptor, target, file.status.st_size)
+            except BaseException:
+                os.unlink(self._path(name))
+                raise
 
-    def open(self, backup: Backup) -> int:
+    def open(self, backup: Backup) -> Descriptor:
         """Return a descriptor to read the content of `backup` from."""
         with own_files():
-            return os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return Descriptor(os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
 
     def discard(self, backup: Backup | LinkBackup | NoBackup | None) -> None:
         """Remove what is kept for a step that will not be, or is no more."""

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from shelld_py.errors import (
     FileAlreadyExists,
@@ -29,6 +29,7 @@ from shelld_py.files.paths import AllowedDirectories, Location
 from shelld_py.files.policy import ReadPolicy, TextCheck
 from shelld_py.files.storage import FileIdentity, Fingerprint, chunks_of, etag_of, open_regular, read_all
 from shelld_py.files.text_file import Text, content_etag
+from shelld_py.linux.descriptors import DescriptorHolder
 
 _MEANINGS: dict[int, tuple[type[ShelldError], str]] = {
     errno.ENOENT: (FileNotFound, "does not exist"),
@@ -54,7 +55,7 @@ _MEANINGS: dict[int, tuple[type[ShelldError], str]] = {
 }
 
 
-class OpenFile:
+class OpenFile(DescriptorHolder):
     """A regular file that is there, open for reading."""
 
     def __init__(self, location: Location) -> None:
@@ -98,16 +99,6 @@ class OpenFile:
             return Text.from_bytes(read_all(self.descriptor, self.status.st_size), self._path).body
         except NotText:
             return None
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self.descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @contextlib.contextmanager

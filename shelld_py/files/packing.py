@@ -110,7 +110,7 @@ def _tar(tree: Tree, entries: Iterator[TreeEntry]) -> Iterator[bytes]:
             descriptor = tree.open(entry.path)
             if descriptor is None:
                 continue
-            try:
+            with descriptor:
                 status = os.fstat(descriptor)
                 if several:
                     names[status.st_dev, status.st_ino] = entry.path
@@ -118,8 +118,6 @@ def _tar(tree: Tree, entries: Iterator[TreeEntry]) -> Iterator[bytes]:
                 yield _header(info, status)
                 yield from _content(descriptor, status.st_size)
                 yield bytes(-status.st_size % tarfile.BLOCKSIZE)
-            finally:
-                os.close(descriptor)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
@@ -148,14 +146,12 @@ def _zip(tree: Tree, entries: Iterator[TreeEntry]) -> Iterator[bytes]:
                 if (target := tree.link(entry.path)) is not None:
                     archive.writestr(info, os.fsencode(target))
             elif stat.S_ISREG(status.st_mode) and (descriptor := tree.open(entry.path)) is not None:
-                try:
+                with descriptor:
                     size = os.fstat(descriptor).st_size
                     with archive.open(info, "w", force_zip64=size >= zipfile.ZIP64_LIMIT) as file:
                         for data in _content(descriptor, size):
                             file.write(data)
                             yield sink.taken()
-                finally:
-                    os.close(descriptor)
             yield sink.taken()
     yield sink.taken()
 

@@ -35,9 +35,9 @@ import itertools
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
 
 from shelld_py.errors import FileNotFound, InvalidRequest, NotADirectory, NotAFile, PathNotAllowed
+from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
 from shelld_py.linux.syscalls import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
@@ -56,11 +56,11 @@ _MAXIMUM_PATH = 4096
 _NAMES_COMPARED = 5_000
 """Names of a directory that are looked at for the nearest ones."""
 
-DirectoryOpener = Callable[[int, Sequence[str]], int]
+DirectoryOpener = Callable[[int, Sequence[str]], Descriptor]
 """Opens the directory that plain names lead to from a descriptor; raises `OSError` at any symbolic link."""
 
 
-def open_by_walk(directory: int, names: Sequence[str]) -> int:
+def open_by_walk(directory: int, names: Sequence[str]) -> Descriptor:
     """Open `names` one after the other, each with `O_NOFOLLOW`: works on every kernel.
 
     Returns a descriptor with `O_PATH`. Raises `OSError`; for a symbolic link it is `ENOTDIR` (open(2): with
@@ -68,15 +68,12 @@ def open_by_walk(directory: int, names: Sequence[str]) -> int:
     """
     current = os.open(".", _DIRECTORY, dir_fd=directory)
     for name in names:
-        try:
-            following = os.open(name, _DIRECTORY, dir_fd=current)
-        finally:
-            os.close(current)
-        current = following
+        with Descriptor(current):
+            current = os.open(name, _DIRECTORY, dir_fd=current)
     return _checked(current)
 
 
-def open_by_openat2(directory: int, names: Sequence[str]) -> int:
+def open_by_openat2(directory: int, names: Sequence[str]) -> Descriptor:
     """Open `names` in one system call that refuses symbolic links and everything outside of `directory`.
 
     Returns a descriptor with `O_PATH`. Raises `OSError`; for a symbolic link it is `ELOOP`.
@@ -85,12 +82,22 @@ def open_by_openat2(directory: int, names: Sequence[str]) -> int:
     return _checked(openat2(directory, "/".join(names) or ".", _DIRECTORY, resolve))
 
 
-def _checked(descriptor: int) -> int:
+def _checked(descriptor: int) -> Descriptor:
     """Return an open directory; one of /proc is refused to a thread that uses files as another user (see users.py)."""
     if uses_files_as() and is_on_proc(descriptor):
         os.close(descriptor)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return descriptor
+    return Descriptor(descriptor)
+
+
+def beneath(path: str, root: str) -> bool:
+    """Whether `path` is `root`, or below it; both are absolute and plain."""
+    return (path + "/").startswith(root.rstrip("/") + "/")
+
+
+def readable(directory: int) -> Descriptor:
+    """Open a directory anew to list or sync it, which `O_PATH` does not allow. Raises `OSError`."""
+    return Descriptor(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory))
 
 
 def best_directory_opener() -> DirectoryOpener:
@@ -98,7 +105,7 @@ def best_directory_opener() -> DirectoryOpener:
     return open_by_openat2 if has_openat2() else open_by_walk
 
 
-class Location:
+class Location(DescriptorHolder):
     """A place for a file: the open parent directory, and a plain name in it that may or may not exist.
 
     `path` is the real absolute path, without links. `made` are the directories that were made on the way.
@@ -106,26 +113,19 @@ class Location:
 
     def __init__(self, directory: int, name: str, path: str, made: tuple[str, ...] = ()) -> None:
         """Take over the descriptor `directory`."""
-        self.directory = directory
+        self.descriptor = directory
         self.name = name
         self.path = path
         self.made = made
 
-    def close(self) -> None:
-        """Close the directory. May be called twice."""
-        descriptor, self.directory = self.directory, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+    @property
+    def directory(self) -> int:
+        """The descriptor of the directory."""
+        return self.descriptor
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
-        self.close()
+    def link(self) -> str | None:
+        """Return what the name says as a symbolic link; None where it is something else or nothing."""
+        return _link_target(self.directory, self.name)
 
 
 class AllowedDirectories:
@@ -179,7 +179,7 @@ class AllowedDirectories:
         except NotADirectoryError:
             raise NotADirectory(f"{path} is or leads through a file, not a directory.", path=path) from None
 
-    def open_directory(self, path: str) -> tuple[int, str]:
+    def open_directory(self, path: str) -> tuple[Descriptor, str]:
         """Return a descriptor (with `O_PATH`) of the directory `path` and its real path.
 
         Raises as `locate`; `NotADirectoryError` when it is something else.
@@ -296,7 +296,7 @@ class AllowedDirectories:
         location.close()
         return posixpath.join(path, target)
 
-    def _enter(self, root: str, parts: Sequence[str], made: list[str] | None) -> tuple[int, str] | str:
+    def _enter(self, root: str, parts: Sequence[str], made: list[str] | None) -> tuple[Descriptor, str] | str:
         """Return the directory that `parts` lead to from `root` and its real path, or text to go on with."""
         if ".." not in parts:
             with contextlib.suppress(OSError):
@@ -319,13 +319,13 @@ class AllowedDirectories:
                     walked.append(part)
                 os.close(current)
                 current = following
-            result, current = current, -1
+            result, current = current, Descriptor(-1)
             return result, _path_of(root, walked)
         finally:
             if current >= 0:
                 os.close(current)
 
-    def _step(self, directory: int, name: str, path: str, made: list[str] | None) -> int:
+    def _step(self, directory: int, name: str, path: str, made: list[str] | None) -> Descriptor:
         """Open the directory `name` in `directory`, or make it where `made` says to."""
         try:
             return self._opener(directory, (name,))
@@ -337,25 +337,20 @@ class AllowedDirectories:
             made.append(path)
         return self._opener(directory, (name,))
 
-    def _open(self, root: str, names: Sequence[str]) -> int:
-        start = self._open_root(root)
-        try:
-            return self._opener(start, names) if names else os.dup(start)
-        finally:
-            os.close(start)
+    def _open(self, root: str, names: Sequence[str]) -> Descriptor:
+        with self._open_root(root) as start:
+            return self._opener(start, names) if names else Descriptor(os.dup(start))
 
-    def _open_root(self, root: str) -> int:
+    def _open_root(self, root: str) -> Descriptor:
         """Open an allowed directory by its real path, which must not have become a link."""
-        start = os.open("/", _DIRECTORY)
-        try:
-            return self._opener(start, _components(root))
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                detail = f"The allowed directory {root} does not exist, or is no longer the directory that it was."
-                raise FileNotFound(detail, path=root) from None
-            raise
-        finally:
-            os.close(start)
+        with Descriptor(os.open("/", _DIRECTORY)) as start:
+            try:
+                return self._opener(start, _components(root))
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    detail = f"The allowed directory {root} does not exist, or is no longer the directory that it was."
+                    raise FileNotFound(detail, path=root) from None
+                raise
 
     def _refused(self, path: str) -> PathNotAllowed:
         allowed = list(self.roots)
@@ -398,13 +393,8 @@ def _link_target(directory: int, name: str) -> str | None:
 def _not_found(path: str, directory: int, name: str) -> FileNotFound:
     """Return the error for `name` missing from `directory`; it names what is there and much like it."""
     near: list[str] = []
-    with contextlib.suppress(OSError):
-        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            with os.scandir(listing) as entries:
-                near = nearest_names(name, (entry.name for entry in itertools.islice(entries, _NAMES_COMPARED)))
-        finally:
-            os.close(listing)
+    with contextlib.suppress(OSError), readable(directory) as listing, os.scandir(listing) as entries:
+        near = nearest_names(name, (entry.name for entry in itertools.islice(entries, _NAMES_COMPARED)))
     parent = posixpath.dirname(path)
     hint = f" In {parent} there is: {', '.join(near)}." if near else ""
     paths = [posixpath.join(parent, item) for item in near]

@@ -17,7 +17,6 @@ import os
 import posixpath
 import stat
 from collections.abc import AsyncIterator, Iterator
-from typing import Self
 
 from msgspec import Struct
 
@@ -33,10 +32,11 @@ from shelld_py.files.models import (
     ViewResult,
 )
 from shelld_py.files.open_file import OpenFile, directory_needed, meaning
-from shelld_py.files.paths import AllowedDirectories, Location, displayable, open_by_walk
+from shelld_py.files.paths import AllowedDirectories, Location, displayable, open_by_walk, readable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import check_readable, chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
+from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
 from shelld_py.models import utc_timestamp
 
 MOST_ENTRIES = 1000
@@ -62,10 +62,8 @@ class ReadOperations:
             directory, path = self._directories.open_directory(request.path)
         except NotADirectoryError:
             raise directory_needed(posixpath.join(self._directories.base, request.path)) from None
-        try:
+        with directory:
             listing = listing_of(directory, depth=request.depth, hidden=request.hidden)
-        finally:
-            os.close(directory)
         return ViewResult(
             path=displayable(path),
             directories=tuple(entry.name for entry in listing.entries if entry.type is FileType.DIRECTORY),
@@ -111,10 +109,10 @@ class ReadOperations:
             hashed = self._policy.fits(file.status.st_size)
             return RawFile(file, displayable(location.path), byte_range, self._threads, hashed=hashed)
 
-    def open_descriptor(self, path: str) -> int:
+    def open_descriptor(self, path: str) -> Descriptor:
         """Return a descriptor of any regular file. Raises what `open_raw` does."""
         with self._open(path) as (_, file):
-            return os.dup(file.descriptor)
+            return Descriptor(os.dup(file.descriptor))
 
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[tuple[Location, OpenFile]]:
@@ -128,7 +126,7 @@ class ReadOperations:
                 yield location, file
 
 
-class RawFile:
+class RawFile(DescriptorHolder):
     """An open file, or a range of it, to be read once.
 
     Reads the file as it was when it was opened: later operations put a new file in its place.
@@ -142,7 +140,6 @@ class RawFile:
         self, file: OpenFile, path: str, byte_range: ByteRange | None, threads: Threads, *, hashed: bool
     ) -> None:
         """Read from a duplicate of the descriptor of `file`. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
-        self._descriptor = -1
         self._threads = threads
         self.path = path
         self.modified_at = file.status.st_mtime
@@ -151,7 +148,7 @@ class RawFile:
         self.start, self.length = 0, self.size
         if byte_range and self.size is not None:
             self.narrow(byte_range)
-        self._descriptor = os.dup(file.descriptor)
+        self.descriptor = os.dup(file.descriptor)
 
     def narrow(self, byte_range: ByteRange) -> None:
         """Read only a range of the file. Raises `InvalidRequest`, `RangeNotSatisfiable`."""
@@ -159,39 +156,24 @@ class RawFile:
         self.start, self.length = _span(byte_range, self.size, self.path)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the range; fewer if something else cuts the file short meanwhile.
+        """Yield the bytes of the range, and close the file; fewer if something else cuts it short meanwhile.
 
         Raises what stands for what the system refuses.
         """
         position, end = self.start, None if self.length is None else self.start + self.length
-        while end is None or position < end:
-            wanted = _PIECE if end is None else min(_PIECE, end - position)
-            try:
-                data = await self._threads.run(functools.partial(os.pread, self._descriptor, wanted, position))
-            except BlockingIOError:  # of the kernel's files some, such as /proc/kmsg, have nothing more for the moment
-                return
-            except OSError as error:
-                raise meaning(error, self.path) from error
-            if not data:
-                return
-            position += len(data)
-            yield data
-
-    def close(self) -> None:
-        """Close the file. May be called twice."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
-        self.close()
+        with self:
+            while end is None or position < end:
+                wanted = _PIECE if end is None else min(_PIECE, end - position)
+                try:
+                    data = await self._threads.run(functools.partial(os.pread, self.descriptor, wanted, position))
+                except BlockingIOError:  # some of the kernel's files, such as /proc/kmsg, have nothing for the moment
+                    return
+                except OSError as error:
+                    raise meaning(error, self.path) from error
+                if not data:
+                    return
+                position += len(data)
+                yield data
 
 
 def _is_stored(file: OpenFile, path: str) -> bool:
@@ -260,39 +242,24 @@ def listing_of(directory: int, *, depth: int, hidden: bool) -> Listing:
 def _names_below(directory: int, paths: list[str], *, hidden: bool) -> Iterator[tuple[str, bool]]:
     for path in paths:
         check_stopped()
-        try:
-            descriptor = open_by_walk(directory, path.split("/"))
-        except OSError:
-            continue
-        try:
+        with contextlib.suppress(OSError), open_by_walk(directory, path.split("/")) as descriptor:
             yield from _names(descriptor, path + "/", hidden=hidden)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
 
 
 def _names(directory: int, prefix: str, *, hidden: bool) -> Iterator[tuple[str, bool]]:
     """Yield the names in a directory with `prefix`, and whether each is a directory."""
-    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                if hidden or not entry.name.startswith("."):
-                    yield prefix + entry.name, entry.is_dir(follow_symlinks=False)
-    finally:
-        os.close(descriptor)
+    with readable(directory) as descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            if hidden or not entry.name.startswith("."):
+                yield prefix + entry.name, entry.is_dir(follow_symlinks=False)
 
 
 def _entry(directory: int, path: str) -> Entry | None:
     """Return the entry `path` below the directory, None when it has just gone."""
     *parents, name = path.split("/")
     try:
-        parent = open_by_walk(directory, parents)
-        try:
+        with open_by_walk(directory, parents) as parent:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        finally:
-            os.close(parent)
     except OSError:
         return None
     return Entry(

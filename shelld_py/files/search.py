@@ -26,10 +26,11 @@ from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, ShelldError
 from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
 from shelld_py.files.open_file import meaning
-from shelld_py.files.paths import AllowedDirectories, best_directory_opener, displayable
+from shelld_py.files.paths import AllowedDirectories, beneath, best_directory_opener, displayable, readable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import check_regular, ignore_text, open_regular, read_all, status_of
 from shelld_py.files.text_file import Text
+from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
 from shelld_py.linux.syscalls import die_with_parent
 from shelld_py.models import utc_timestamp
 
@@ -128,12 +129,11 @@ class TreeEntry(Struct, frozen=True):
     status: os.stat_result
 
 
-class Tree:
+class Tree(DescriptorHolder):
     """What is below a directory, or a single file. Symbolic links are not entered."""
 
     def __init__(self, scope: SearchScope, path: str) -> None:
         """Open it; `close` it in any case. Raises what `locate` raises."""
-        self.descriptor = -1
         self._opener = best_directory_opener()
         self._directories = AllowedDirectories(scope.base, scope.allowed, self._opener)
         self._only: str | None = None
@@ -144,22 +144,6 @@ class Tree:
                 self._open_file(path)
         except OSError as error:
             raise meaning(error, path) from None
-
-    def __enter__(self) -> "Tree":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the directory. May be called twice."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
-        self.close()
 
     def files(self, exclude: Globs) -> Iterator[TreeEntry]:
         """Yield the regular files that a search looks at: not what is ignored, nor what cannot be read."""
@@ -201,17 +185,15 @@ class Tree:
             if strict and error.errno not in _GONE:
                 raise
             return []
-        try:
+        with directory:
             if rules is not None:
                 rules = rules.extended((prefix + path).rstrip("/"), ignore_text(directory))
             listed = _listed(directory, strict=strict)
-        finally:
-            os.close(directory)
         listed.sort(reverse=True)
         above = f"{path}/" if path else ""
         return [(TreeEntry(above + name, status), rules) for name, status in listed]
 
-    def open(self, path: str) -> int | None:
+    def open(self, path: str) -> Descriptor | None:
         """Open the regular file `path`, a path that `entries` gave; None where there is none any more."""
         try:
             return self._opened(path)
@@ -226,11 +208,8 @@ class Tree:
         """Return what the symbolic link `path` says; None where there is none any more."""
         *parents, name = path.split("/")
         try:
-            directory = self._opener(self.descriptor, parents)
-            try:
+            with self._opener(self.descriptor, parents) as directory:
                 return os.readlink(name, dir_fd=directory)
-            finally:
-                os.close(directory)
         except OSError as error:
             if error.errno in (*_GONE, errno.EINVAL):
                 return None
@@ -238,19 +217,13 @@ class Tree:
 
     def text(self, path: str) -> str:
         """Return the body of the file `path`, a path that `files` gave."""
-        descriptor = self._opened(path)
-        try:
+        with self._opened(path) as descriptor:
             return Text.from_bytes(read_all(descriptor, os.fstat(descriptor).st_size), path).body
-        finally:
-            os.close(descriptor)
 
-    def _opened(self, path: str) -> int:
+    def _opened(self, path: str) -> Descriptor:
         *parents, name = path.split("/")
-        directory = self._opener(self.descriptor, parents)
-        try:
+        with self._opener(self.descriptor, parents) as directory:
             return open_regular(directory, name, path)
-        finally:
-            os.close(directory)
 
     def full_path(self, path: str) -> str:
         """Return the real absolute path of `path`."""
@@ -268,21 +241,15 @@ class Tree:
 
     def _inherited_rules(self) -> tuple[str, IgnoreRules]:
         """Return the allowed directory above this one, and the rules from there down to it, itself apart."""
-        top = max((root for root in self._directories.roots if _beneath(self.path, root)), key=len)
+        top = max((root for root in self._directories.roots if beneath(self.path, root)), key=len)
         rules = IgnoreRules()
         parts = [part for part in posixpath.relpath(self.path, top).split("/") if part != "."]
         for depth in range(len(parts)):
             relative = "/".join(parts[:depth])
             descriptor, _ = self._directories.open_directory(posixpath.join(top, relative))
-            try:
+            with descriptor:
                 rules = rules.extended(relative, ignore_text(descriptor))
-            finally:
-                os.close(descriptor)
         return top, rules
-
-
-def _beneath(path: str, root: str) -> bool:
-    return (path + "/").startswith(root.rstrip("/") + "/")
 
 
 def _listed(directory: int, *, strict: bool) -> list[tuple[str, os.stat_result]]:
@@ -292,20 +259,17 @@ def _listed(directory: int, *, strict: bool) -> list[tuple[str, os.stat_result]]
     """
     listed = []
     try:
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = readable(directory)
     except OSError:
         if strict:
             raise
         return []
-    try:
-        with os.scandir(descriptor) as entries:
-            for entry in entries:
-                try:
-                    listed.append((entry.name, entry.stat(follow_symlinks=False)))
-                except OSError:
-                    continue
-    finally:
-        os.close(descriptor)
+    with descriptor, os.scandir(descriptor) as entries:
+        for entry in entries:
+            try:
+                listed.append((entry.name, entry.stat(follow_symlinks=False)))
+            except OSError:
+                continue
     return listed
 
 

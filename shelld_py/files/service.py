@@ -43,6 +43,7 @@ from shelld_py.files.reading import RawFile, ReadOperations
 from shelld_py.files.search import SearchScope, Tree
 from shelld_py.files.storage import NewFile
 from shelld_py.files.undoing import Undoing
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.users import User, own_files
 from shelld_py.units import format_size
 
@@ -152,11 +153,8 @@ class FileService:
     @contextlib.asynccontextmanager
     async def descriptor(self, path: str) -> AsyncIterator[int]:
         """Give a descriptor of any regular file, to be read by a process. Raises what `read_raw` does."""
-        opened = await self._on_disk(path, functools.partial(self._rooms.reading.open_descriptor, path))
-        try:
+        with await self._on_disk(path, functools.partial(self._rooms.reading.open_descriptor, path)) as opened:
             yield opened
-        finally:
-            os.close(opened)
 
     @contextlib.asynccontextmanager
     async def spooled(self, chunks: AsyncIterable[bytes], directory: str) -> AsyncIterator[tuple[int, str]]:
@@ -164,20 +162,17 @@ class FileService:
 
         Gives a descriptor to read it, and its SHA-256. Raises `NoSpace`.
         """
-        opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with await self._on_disk(_INPUT, functools.partial(_own_file, opened)) as new:
-                async for data in chunks:
-                    await self._on_disk(_INPUT, functools.partial(new.write, data))
-                os.fchmod(new.descriptor, 0o444)  # it may be opened anew by another user, as /dev/stdin
-                reading = os.open(f"/proc/self/fd/{new.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-                digest = new.etag
-        finally:
-            os.close(opened)
-        try:
+        with (
+            Descriptor(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as opened,
+            await self._on_disk(_INPUT, functools.partial(_own_file, opened)) as new,
+        ):
+            async for data in chunks:
+                await self._on_disk(_INPUT, functools.partial(new.write, data))
+            os.fchmod(new.descriptor, 0o444)  # it may be opened anew by another user, as /dev/stdin
+            reading = Descriptor(os.open(f"/proc/self/fd/{new.descriptor}", os.O_RDONLY | os.O_CLOEXEC))
+            digest = new.etag
+        with reading:
             yield reading, digest
-        finally:
-            os.close(reading)
 
     async def write_raw(
         self,

@@ -31,6 +31,8 @@ from msgspec import Struct
 
 from shelld_py.errors import FileChanged, NotAFile, PermissionDenied, ShelldError
 from shelld_py.files.blocking import check_stopped
+from shelld_py.files.paths import readable
+from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
 from shelld_py.linux.syscalls import rename_without_replacing
 from shelld_py.units import MEBIBYTE
 
@@ -136,7 +138,7 @@ def check_regular(status: os.stat_result, path: str) -> None:
         raise NotAFile(f"{path} is {kind}, not a regular file.", path=path)
 
 
-def open_regular(directory: int, name: str, path: str) -> int:
+def open_regular(directory: int, name: str, path: str) -> Descriptor:
     """Open the regular file `name` for reading and return its descriptor.
 
     Never waits: what is no regular file is not opened, and if one takes its place in that moment, `O_NONBLOCK`
@@ -146,7 +148,7 @@ def open_regular(directory: int, name: str, path: str) -> int:
     """
     check_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), path)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=directory)
+    descriptor = Descriptor(os.open(name, flags, dir_fd=directory))
     try:
         check_regular(os.fstat(descriptor), path)
     except BaseException:
@@ -158,11 +160,8 @@ def open_regular(directory: int, name: str, path: str) -> int:
 def ignore_text(directory: int) -> str:
     """Return what the .gitignore in `directory` says, up to a mebibyte; nothing where none can be read."""
     try:
-        descriptor = open_regular(directory, _IGNORE_FILE, _IGNORE_FILE)
-        try:
+        with open_regular(directory, _IGNORE_FILE, _IGNORE_FILE) as descriptor:
             return os.read(descriptor, MEBIBYTE).decode(errors="replace")
-        finally:
-            os.close(descriptor)
     except (OSError, ShelldError):
         return ""
 
@@ -279,13 +278,14 @@ def check_same(directory: int, name: str, identity: FileIdentity, path: str) -> 
         raise FileChanged(detail, path=path)
 
 
-class NewFile:
+class NewFile(DescriptorHolder):
     """A file in the making, which nobody sees until it is published."""
+
+    _name: str | None = None
 
     def __init__(self, directory: int) -> None:
         """Make it in `directory`, whose descriptor must stay open. Raises `OSError`."""
         self._directory = directory
-        self._name: str | None = None
         self.size = 0
         self._digest = hashlib.sha256()
         self.descriptor = self._open()
@@ -363,15 +363,7 @@ class NewFile:
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._directory)
             self._name = None
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     def _open(self) -> int:
         if os.path.isdir("/proc/self/fd"):  # link(2) reaches a file without a name only through there
@@ -391,11 +383,9 @@ class NewFile:
     def _default_mode(self) -> int:
         """Return the mode that a new file gets here: by the umask, or by the directory's default list (acl(5))."""
         name, descriptor = self._make_hidden(0o666)
-        try:
-            return stat.S_IMODE(os.fstat(descriptor).st_mode)
-        finally:
-            os.close(descriptor)
+        with Descriptor(descriptor):
             os.unlink(name, dir_fd=self._directory)
+            return stat.S_IMODE(os.fstat(descriptor).st_mode)
 
     def _take_free(self, name: str) -> None:
         if self._name is None:
@@ -441,12 +431,8 @@ def sync_directory(directory: int) -> None:
 
     As far as the directory can be read and the file system has a notion of it.
     """
-    with contextlib.suppress(OSError):
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), readable(directory) as descriptor:
+        os.fsync(descriptor)
 
 
 def _hidden_name() -> str:

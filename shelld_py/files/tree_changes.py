@@ -19,16 +19,16 @@ import stat
 import struct
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from shelld_py.files.blocking import HelperProcess
 from shelld_py.files.globs import IgnoreRules
-from shelld_py.files.paths import DirectoryOpener, best_directory_opener, displayable
+from shelld_py.files.paths import DirectoryOpener, beneath, best_directory_opener, displayable, readable
 from shelld_py.files.storage import ignore_text
-from shelld_py.helpers import helper_command
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.syscalls import die_with_parent
 from shelld_py.linux.users import User
 from shelld_py.models import ChangeKind, FileChanges
@@ -84,10 +84,10 @@ class Looks:
         self._most_files = most_files
         self._directories = directories
         self._private = private
-        self._idle: _Helper | None = None
+        self._idle: HelperProcess | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._busy = 0
-        self._helpers: set[_Helper] = set()
+        self._helpers: set[HelperProcess] = set()
         """Those that may not have ended."""
 
     async def compare(self, *, everything: bool) -> "Comparison":
@@ -118,7 +118,7 @@ class Looks:
             for end in pending:
                 end.cancel()
 
-    async def take(self) -> "_Helper":
+    async def take(self) -> HelperProcess:
         """Return a process that is free. Raises `_Failed`."""
         if self._busy >= _MOST_AT_ONCE:
             raise _Failed(f"The files of {_MOST_AT_ONCE} other runs are being looked after.")
@@ -128,22 +128,19 @@ class Looks:
         if helper and helper.alive:
             return helper
         try:
-            process = await asyncio.create_subprocess_exec(
-                *helper_command("changes"), stdin=PIPE, stdout=PIPE, limit=_LONGEST_ANSWER
-            )
+            helper = await HelperProcess.start("changes", longest_answer=_LONGEST_ANSWER)
         except BaseException as error:
             self._busy -= 1
             if isinstance(error, OSError):
                 raise _Failed(f"The process that looks at files cannot be started: {error.strerror}.") from None
             raise
-        helper = _Helper(process)
         self._helpers.add(helper)
         return helper
 
-    def give_back(self, helper: "_Helper") -> None:
-        """Keep a process for the next run, if it can be used and none is kept."""
+    def give_back(self, helper: HelperProcess) -> None:
+        """Keep a process for the next run, if it can begin anew, having looked twice, and none is kept."""
         self._busy -= 1
-        if self._idle or not helper.usable:
+        if self._idle or not helper.alive or helper.asked % 2:
             helper.kill()
             return
         self._idle = helper
@@ -168,21 +165,14 @@ class Comparison:
     def __init__(self, looks: Looks, *, everything: bool) -> None:
         self._looks = looks
         self._everything = everything
-        self._helper: _Helper | None = None
+        self._helper: HelperProcess | None = None
         self._result = FileChanges(changes=None)
         self._ending: asyncio.Task[None] | None = None
         self._hurried = False
 
     async def begin(self) -> None:
         """Take the first look."""
-        try:
-            self._helper = await self._looks.take()
-            await self._look("before")
-        except _Failed as failure:
-            self._fail(failure)
-        except BaseException:
-            self.close()
-            raise
+        await self._look("before")
 
     def end(self) -> None:
         """Begin with the second look: the run is over."""
@@ -208,33 +198,41 @@ class Comparison:
 
     def close(self) -> None:
         """The run has never begun: nothing is to be looked at."""
+        if self._helper:
+            self._helper.kill()
+        self._let_go()
+
+    def _let_go(self) -> None:
         helper, self._helper = self._helper, None
         if helper:
-            helper.kill()
             self._looks.give_back(helper)
 
     async def _end(self) -> None:
-        if self._helper is None:
-            return
-        try:
+        if self._helper:
             answer = await self._look("after")
-            self._result = msgspec.convert(answer, FileChanges)
+            self._let_go()
+            if answer is not None:
+                self._result = msgspec.convert(answer, FileChanges)
+
+    async def _look(self, when: str) -> object:
+        """Have the process look, and return its answer; None where it gives none, and the result says why."""
+        try:
+            self._helper = self._helper or await self._looks.take()
+            return await self._answer(self._helper, when)
         except _Failed as failure:
-            self._fail(failure)
+            self._result = FileChanges(changes=None, error=str(failure))
+            self.close()
+            return None
         except BaseException:
             self.close()
             raise
-        helper, self._helper = self._helper, None
-        if helper:
-            self._looks.give_back(helper)
 
-    async def _look(self, when: str) -> object:
-        """Have the process look. Raises `_Failed`."""
-        assert self._helper is not None
+    async def _answer(self, helper: HelperProcess, when: str) -> object:
+        """Return the answer of the process. Raises `_Failed`."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._looks.longest):
-                answer = await self._helper.ask(self._looks.order(everything=self._everything))
+                answer = await helper.ask(self._looks.order(everything=self._everything))
         except TimeoutError:
             raise _Failed(f"The look {when} the command took longer than {self._looks.longest:g} s.") from None
         except (OSError, ValueError):
@@ -249,53 +247,6 @@ class Comparison:
         if isinstance(answer, dict) and (error := answer.get("error")):
             raise _Failed(str(error))
         return answer
-
-    def _fail(self, failure: _Failed) -> None:
-        self._result = FileChanges(changes=None, error=str(failure))
-        self.close()
-
-
-class _Helper:
-    """The process that looks, from outside."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._asked = 0
-        self._killed = False
-
-    @property
-    def running(self) -> bool:
-        return self._process.returncode is None
-
-    @property
-    def alive(self) -> bool:
-        return self.running and not self._killed
-
-    @property
-    def usable(self) -> bool:
-        """Whether it can begin anew: it has looked twice."""
-        return self.alive and self._asked % 2 == 0
-
-    async def ask(self, order: object) -> object:
-        """Return its answer. Raises `OSError` or `ValueError` where it gives none."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._asked += 1
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        await self._process.stdin.drain()
-        # A ValueError for an answer that is cut off, too: it has died.
-        return msgspec.json.decode(await self._process.stdout.readline())
-
-    def kill(self) -> None:
-        """End it. It is not waited for: a file system that does not answer holds up its end as well."""
-        self._killed = True
-        if not self.running:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def ended(self) -> None:
-        await self._process.wait()
 
 
 # --- in the process that looks ----------------------------------------------------------------------------------------
@@ -339,7 +290,7 @@ class _Look:
     def __init__(self, roots: Sequence[str], private: frozenset[str], *, most: int, everything: bool) -> None:
         self.seen: dict[str, _Names] = {}
         self._opener: DirectoryOpener = best_directory_opener()
-        self._roots = [root for root in roots if not any(_beneath(root, other) for other in roots if other != root)]
+        self._roots = [root for root in roots if not any(beneath(root, other) for other in roots if other != root)]
         self._private = private
         self._everything = everything
         self._most = self._left = most
@@ -348,12 +299,8 @@ class _Look:
     def take(self) -> None:
         """Look. Raises `_Failed` where there are too many files."""
         for root in self._roots:
-            with contextlib.suppress(OSError):  # it is not there, or may not be entered
-                descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    self._walk(root, descriptor)
-                finally:
-                    os.close(descriptor)
+            with contextlib.suppress(OSError), _opened_root(root) as top:  # it is not there, or may not be entered
+                self._walk(root, top)
 
     def wait_for_clock(self) -> None:
         """Return when what is written from now on has another time than all that was seen.
@@ -390,18 +337,16 @@ class _Look:
 
     def _gone(self, directory: str, names: _Names) -> Iterator[str]:
         """Yield those of `names` that are not there any more. Others are ignored now, or cannot be seen."""
-        root = max((root for root in self._roots if _beneath(directory, root)), key=len)
+        root = max((root for root in self._roots if beneath(directory, root)), key=len)
         try:
-            top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                opened = self._opener(top, _parts(directory, root))
-            finally:
-                os.close(top)
+            with _opened_root(root) as top:
+                below = directory[len(root.rstrip("/")) :].split("/")
+                opened = self._opener(top, [name for name in below if name])
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # a link has come in its place
                 yield from names
             return
-        try:
+        with opened:
             for name in names:
                 try:
                     if stat.S_ISDIR(os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode):
@@ -410,28 +355,17 @@ class _Look:
                     yield name
                 except OSError:
                     continue
-        finally:
-            os.close(opened)
 
     def _walk(self, root: str, top: int) -> None:
         pending = [("", IgnoreRules())]
         while pending:
             path, rules = pending.pop()
             directory = f"{root.rstrip('/')}/{path}".rstrip("/")
-            try:
-                opened = self._opener(top, path.split("/") if path else [])
-                try:
-                    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=opened)
-                finally:
-                    os.close(opened)
-            except OSError:
-                continue  # gone, swapped for a link, or not to be read
-            try:
-                pending += self._list(directory, path, descriptor, rules)
-            except OSError:
-                continue
-            finally:
-                os.close(descriptor)
+            with contextlib.suppress(OSError):  # gone, swapped for a link, or not to be read
+                with self._opener(top, path.split("/") if path else []) as opened:
+                    listing = readable(opened)
+                with listing:
+                    pending += self._list(directory, path, listing, rules)
 
     def _list(
         self, directory: str, path: str, descriptor: int, rules: IgnoreRules
@@ -464,10 +398,5 @@ class _Look:
                 names[name] = _SEEN.pack(*times, status.st_ino, status.st_size)
 
 
-def _beneath(path: str, root: str) -> bool:
-    return (path + "/").startswith(root.rstrip("/") + "/")
-
-
-def _parts(path: str, root: str) -> list[str]:
-    """Return the names that lead from `root` to `path`."""
-    return [name for name in path[len(root.rstrip("/")) :].split("/") if name]
+def _opened_root(root: str) -> Descriptor:
+    return Descriptor(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))

@@ -122,14 +122,11 @@ class Undoing:
         except FileNotFoundError:
             detail = f"The last change of {location.path} is no longer kept."
             raise NothingToUndo(detail, path=location.path) from None
-        try:
-            with NewFile(location.directory) as new:
-                new.copy(source, os.fstat(source).st_size)
-                identity = file.identity if file else None
-                mode = new.publish(location.name, backup.attributes, identity, location.path)
-                return Fingerprint(new.etag, new.size, mode)
-        finally:
-            os.close(source)
+        with source, NewFile(location.directory) as new:
+            new.copy(source, os.fstat(source).st_size)
+            identity = file.identity if file else None
+            mode = new.publish(location.name, backup.attributes, identity, location.path)
+            return Fingerprint(new.etag, new.size, mode)
 
     def _diff(self, old: str | None, new: str | None, location: Location) -> str:
         return unified_diff(old, new, self._directories.shown(location.path))

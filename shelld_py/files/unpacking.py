@@ -26,6 +26,7 @@ from shelld_py.errors import BadArchive, FileAlreadyExists, FileTooLarge, NotADi
 from shelld_py.files.models import ArchiveResult
 from shelld_py.files.paths import DirectoryOpener, Location, displayable
 from shelld_py.files.storage import Attributes, FileIdentity, NewFile, check_writable, place_link, status_of
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.units import format_size
 
 _MOST_NAME = 4096
@@ -180,7 +181,7 @@ class Destination:
             source = self._opener(self._top, parts[:-1])
         except OSError:
             self.refuse(f"is a hard link to {displayable(target[:200])!r}, which is not there")
-        try:
+        with source:
             status = status_of(source, parts[-1])
             if status is None or not stat.S_ISREG(status.st_mode):
                 self.refuse(f"is a hard link to {displayable(target[:200])!r}, which is no file that is there")
@@ -190,8 +191,6 @@ class Destination:
                 name,
                 lambda free: os.link(parts[-1], free, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False),
             )
-        finally:
-            os.close(source)
         self.entries += 1
 
     def amend(self, name: str, mode: int) -> None:
@@ -203,8 +202,8 @@ class Destination:
             if name in self._made:
                 self._modes.append((name, mode & 0o777))
             return
-        descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-        try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with Descriptor(os.open(last, flags, dir_fd=parent)) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 self.refuse("is no longer the file that was unpacked")
             if stat.S_ISLNK(mode):
@@ -215,8 +214,6 @@ class Destination:
                 os.fchmod(descriptor, mode & 0o777)
             else:
                 self.refuse("is neither a file nor a directory nor a link")
-        finally:
-            os.close(descriptor)
 
     def finish(self) -> ArchiveResult:
         """Give the directories their modes, the deepest first."""
@@ -224,11 +221,8 @@ class Destination:
             with contextlib.suppress(OSError):  # gone or another by now
                 parent, last = self._enter(name)
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                descriptor = os.open(last, flags, dir_fd=parent)
-                try:
+                with Descriptor(os.open(last, flags, dir_fd=parent)) as descriptor:
                     os.fchmod(descriptor, mode)
-                finally:
-                    os.close(descriptor)
         return ArchiveResult(path=displayable(self.path), entries=self.entries, bytes=self.size)
 
     def close(self) -> None:
@@ -250,25 +244,23 @@ class Destination:
             self._parent = (parent, descriptor)
         return self._parent[1], last
 
-    def _opened(self, parts: list[str]) -> int:
+    def _opened(self, parts: list[str]) -> Descriptor:
         """Open the directory that `parts` lead to, and make what is missing of it."""
         with contextlib.suppress(OSError):  # it is there, most often; what else it may be the walk tells
             return self._opener(self._top, parts)
         current = self._opener(self._top, [])
         for depth, part in enumerate(parts, 1):
             try:
-                following = self._entered(current, part)
+                with current:
+                    current = self._entered(current, part)
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
                 path = self._full("/".join(parts[:depth]))
                 raise NotADirectory(f"{path} is or leads through a link or a file, not a directory.") from None
-            finally:
-                os.close(current)
-            current = following
         return current
 
-    def _entered(self, parent: int, name: str) -> int:
+    def _entered(self, parent: int, name: str) -> Descriptor:
         try:
             return self._opener(parent, [name])
         except FileNotFoundError:

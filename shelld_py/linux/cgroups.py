@@ -41,6 +41,7 @@ from msgspec import Struct
 
 from shelld_py.linux import processes
 from shelld_py.linux.cgroup_paths import OwnCgroup
+from shelld_py.linux.descriptors import Descriptor
 
 CONTROLLERS: Final = ("memory", "pids")
 """What is asked for. The CPU time of a cgroup is counted without a controller."""
@@ -53,6 +54,7 @@ _MICROSECONDS: Final = 1e6
 _TIMEOUT: Final = 1.0
 _PAUSE: Final = 0.002
 _PAGE: Final = 4096
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class CgroupsUnavailable(Exception):
@@ -249,7 +251,7 @@ class Cgroups:
     def _set_up(self, start: Path) -> None:
         """Make what is to be made; `start` is where the daemon is: in its own cgroup, or in a leaf that is stale."""
         self.directory.mkdir()
-        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock = os.open(self.directory, _DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         offered = _words(self._own / "cgroup.controllers")
         wanted = [name for name in CONTROLLERS if name in offered]
@@ -298,17 +300,10 @@ def remove_stale(own: Path) -> list[Path]:
 
 
 def _remove_unlocked(directory: Path) -> bool:
-    try:
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
+    with contextlib.suppress(OSError), Descriptor(os.open(directory, _DIRECTORY)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _clear(directory)
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
+    return False
 
 
 def _outside_of_a_stale_leaf(start: Path) -> Path:
@@ -316,14 +311,10 @@ def _outside_of_a_stale_leaf(start: Path) -> Path:
     made = start.parent
     if start.name != _LEAF or not made.name.startswith(_PREFIX):
         return start
-    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with Descriptor(os.open(made, _DIRECTORY)) as lock, contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return start
-    finally:
-        os.close(lock)
-    return made.parent
+        return made.parent
+    return start
 
 
 def _refusal(own: Path, top: Path) -> str | None:
@@ -395,13 +386,11 @@ def _below(directory: Path) -> list[Path]:
 
 
 def _write(file: Path, value: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, value.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from None
-    finally:
-        os.close(descriptor)
+    with Descriptor(os.open(file, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+        try:
+            os.write(descriptor, value.encode())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from None
 
 
 def _words(file: Path) -> list[str]:

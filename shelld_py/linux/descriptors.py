@@ -6,8 +6,41 @@ Knows nothing of what they are used for.
 import contextlib
 import os
 import resource
+from typing import Self
 
 from shelld_py.errors import TooFewDescriptors
+
+
+class Descriptor(int):
+    """One that is closed at the end of its `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self)
+
+
+class DescriptorHolder:
+    """What has one descriptor, and is closed at the end of a `with` block, or when nobody has it any more."""
+
+    descriptor = -1
+
+    def close(self) -> None:
+        """Close it. May be called twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        """A cancelled task drops what its thread answers; the descriptor must not stay open for that."""
+        self.close()
 
 
 def free() -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shelld_py.linux import cgroup_paths
+from shelld_py.linux.descriptors import Descriptor
 
 LOWERED_BY: Final = 500
 RAISED_BY: Final = 500
@@ -46,11 +47,8 @@ def set_adjustment(value: int) -> bool:
     Does without anything that could take a lock: it is called between fork and execve.
     """
     try:
-        descriptor = os.open(_ADJUSTMENT, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with Descriptor(os.open(_ADJUSTMENT, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
             os.write(descriptor, b"%d" % value)
-        finally:
-            os.close(descriptor)
     except OSError:
         return False
     return True

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.syscalls import copied_descriptor
 
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -275,20 +276,12 @@ def send_signal(stat: ProcessStat, number: int) -> bool:
 
     Returns whether it was there and could be signalled.
     """
-    try:
-        handle = os.pidfd_open(stat.pid)
-    except OSError:
-        return False
-    try:
+    with contextlib.suppress(OSError), Descriptor(os.pidfd_open(stat.pid)) as handle:
         now = process_stat(stat.pid)
-        if now is None or now.start_ticks != stat.start_ticks:
-            return False
-        signal.pidfd_send_signal(handle, number)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+        if now and now.start_ticks == stat.start_ticks:
+            signal.pidfd_send_signal(handle, number)
+            return True
+    return False
 
 
 def kill_descendants(pid: int, *, spare: Iterable[int] = ()) -> list[ProcessStat]:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.removal import remove_tree
 from shelld_py.models import Stream
 from shelld_py.shells.data_directory import calling, own_directory
@@ -203,15 +204,12 @@ class RunDirectories:
 
 def _write_file(path: str, content: bytes) -> None:
     """Make `content` that of a file, without freeing first what it occupies."""
-    descriptor = os.open(path, _WRITE, 0o600)
-    try:
+    with Descriptor(os.open(path, _WRITE, 0o600)) as descriptor:
         written = 0
         while written < len(content):
             written += os.write(descriptor, content[written:])
         if os.fstat(descriptor).st_size > written:
             os.ftruncate(descriptor, written)
-    finally:
-        os.close(descriptor)
 
 
 def _number(name: str) -> int:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shelld_py.linux.descriptors import Descriptor
 from shelld_py.shells.data_directory import calling, own_directory
 
 _SEGMENT_SIZE: Final = 4 * 1024 * 1024
@@ -148,8 +149,8 @@ class Journal:
     def read(self, place: FrameLocation) -> Frame:
         """Return what lies at a place. Raises `OSError`, also where that is no record."""
         # A command can have put a FIFO there, for which the event loop would wait.
-        descriptor = os.open(place.segment.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with Descriptor(os.open(place.segment.path, flags)) as descriptor:
             head = _parsed(os.pread(descriptor, _HEAD_SIZE, place.offset), 0)
             if head is None or head[0] != _RECORD:
                 raise OSError("there is no record")
@@ -161,8 +162,6 @@ class Journal:
             output = os.pread(descriptor, output_length, at + length)
             whole = len(output) == output_length and zlib.crc32(output) == output_checksum
             return Frame(record, output if whole else b"", output_length)
-        finally:
-            os.close(descriptor)
 
     def forget(self, place: FrameLocation) -> None:
         """Take note that a record is not wanted any more; its segment goes when no other of it is."""
@@ -172,16 +171,13 @@ class Journal:
     def erase(self, place: FrameLocation) -> None:
         """Overwrite a record and its output, and forget it. Raises `OSError`."""
         try:
-            descriptor = os.open(place.segment.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
+            with Descriptor(os.open(place.segment.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as descriptor:
                 head = _parsed(os.pread(descriptor, _HEAD_SIZE, place.offset), 0)
                 if head is not None and head[0] == _RECORD:
                     length = head[1] + head[3]
                     erased = _HEAD.pack(_MAGIC, _ERASED, 0, 0, length, 0)
                     frame = erased + zlib.crc32(erased).to_bytes(4, "little") + bytes(length)
                     os.pwrite(descriptor, frame, place.offset)
-            finally:
-                os.close(descriptor)
         finally:
             self.forget(place)
 
@@ -254,14 +250,11 @@ class Journal:
 def _read_segment(path: str) -> bytes:
     """Return the content of a segment. Raises `OSError`."""
     # Not blocking: what lies there may be a FIFO by now.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_SEGMENT:
             raise OSError(f"it is not a regular file of at most {_LARGEST_SEGMENT} bytes")
         return os.read(descriptor, _LARGEST_SEGMENT)
-    finally:
-        os.close(descriptor)
 
 
 def _parsed(content: bytes, at: int) -> tuple[int, int, int, int, int] | None:

@@ -79,7 +79,7 @@ def test_small_and_empty_files_keep_their_length(desk: Desk) -> None:
     """Also where they have no blocks of their own."""
 
     async def size(path: str) -> int | None:
-        async with await desk.service.read_raw(path) as file:
+        with await desk.service.read_raw(path) as file:
             return file.size
 
     (desk.root / "empty").touch()

@@ -13,7 +13,7 @@ from .conftest import Desk
 
 
 async def _read(desk: Desk, path: str, byte_range: ByteRange | None = None) -> bytes:
-    async with await desk.service.read_raw(path, byte_range) as file:
+    with await desk.service.read_raw(path, byte_range) as file:
         data = b"".join([piece async for piece in file.chunks()])
         assert len(data) == file.length
         return data
@@ -116,7 +116,7 @@ def test_reader_sees_the_file_as_it_was_when_opened(desk: Desk) -> None:
     (desk.root / "a.bin").write_bytes(b"a" * 600_000)
 
     async def work() -> bytes:
-        async with await desk.service.read_raw("a.bin") as file:
+        with await desk.service.read_raw("a.bin") as file:
             pieces: list[bytes] = []
             async for piece in file.chunks():
                 if not pieces:
