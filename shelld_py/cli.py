@@ -9,15 +9,18 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from shelld_py.errors import ConfigError
 from shelld_py.imports import put_off_imports
-from shelld_py.loading import Configuration, load, process_environment
 from shelld_py.version import __version__
+
+if TYPE_CHECKING:
+    from shelld_py.loading import Configuration
 
 _USAGE_ERROR = 2
 _HEALTH_TIMEOUT = 5.0
+_SERVE = (None, "serve")
 _CLIENT_COMMANDS = ("run", "attach", "replay", "status", "kill", "link")
 _ENVIRONMENT = """\
 environment of the daemon:
@@ -40,6 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(serves=list(arguments[:1]) == ["serve"]).parse_args(arguments)
+    if options.command in _SERVE:
+        # What is imported stays: to look for garbage in it takes a twentieth of the start. The daemon enables it again.
+        gc.disable()
+        with put_off_imports():
+            import_module("shelld_py.daemon")
+    from shelld_py.errors import ConfigError
+    from shelld_py.loading import process_environment
+
     environ = process_environment()
     try:
         if options.command == "check-config":
@@ -139,26 +150,27 @@ def _add_client_commands(commands: "argparse._SubParsersAction[argparse.Argument
         command.add_argument("--session", metavar="ID", help="a session instead of the main shell")
 
 
-def _configuration(options: argparse.Namespace, environ: Mapping[str, str]) -> Configuration:
+def _configuration(options: argparse.Namespace, environ: Mapping[str, str]) -> "Configuration":
+    from shelld_py.loading import load
+
     named = {"server.host": options.host, "server.port": options.port}
     assignments = [f"{name}={value}" for name, value in named.items() if value is not None]
     return load(options.config, environ, [*(options.set or []), *assignments])
 
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    configuration = _configuration(options, environ)
-    # What is imported stays: to look for garbage in it takes a twentieth of the start. The daemon enables it again.
-    gc.disable()
-    put_off_imports()
     from shelld_py.daemon import serve
     from shelld_py.linux.syscalls import erase_variable
 
+    configuration = _configuration(options, environ)
     erase_variable("SHELLD_KEY")
 
     return serve(configuration, environ)
 
 
 def _check_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from shelld_py.loading import load
+
     for warning in load(options.file, environ, options.set).warnings:
         print(f"shelld-py: {warning}", file=sys.stderr)
     print(f"{options.file}: ok")

@@ -86,6 +86,8 @@ def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
         logger = set_up_logging(configuration.settings.logging, private=user is not None)
     except OSError as error:
         raise ConfigError(f"logging.file: {configuration.settings.logging.file}: {error.strerror}") from None
+    # The runner would put a handler of its own there, and when that gives way, Python describes it: by `inspect`.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(configuration, environ, logger, user))
     return 0

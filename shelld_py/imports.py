@@ -1,43 +1,141 @@
 """Imports that the start of the daemon does without.
 
-Somebody waits for each millisecond of it, and libraries import much that the daemon never needs, or rarely. Knows
-nothing of what is imported.
+Somebody waits for each millisecond of it, and each daemon pays for what it has loaded. Libraries import much that the
+daemon never needs, or rarely. Knows nothing of what is imported.
 """
 
+import contextlib
 import sys
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
-from typing import Any, Final
+from types import FunctionType, GeneratorType, ModuleType
+from typing import Any, Final, NamedTuple
 
-_PUT_OFF: Final[dict[str, dict[str, str]]] = {
-    "uvicorn": {"Config": "uvicorn.config"},  # its own code also imports its command line, and all that takes
-    "logging.config": {},  # uvicorn can set up logging by it
-    "http.client": {},  # Starlette takes the phrases of statuses from it
-    "http.cookies": {},  # Starlette's requests and responses know cookies
-    "anyio": {},  # Starlette's streams and threads
+
+class From(NamedTuple):
+    """From which module, and by what name, something is to be had without executing the one that is put off."""
+
+    module: str
+    name: str
+
+
+LATER: Final = object()
+"""In place of a function or a class: what executes the module when it is called, and calls it."""
+
+
+def _is_coroutine_function(what: object) -> bool:
+    """As `inspect` says it of functions, methods and what `functools.partial` makes of them."""
+    while isinstance(what, partial):
+        what = what.func
+    function = getattr(what, "__func__", what)
+    return isinstance(function, FunctionType) and bool(function.__code__.co_flags & _CO_COROUTINE)
+
+
+_CO_COROUTINE: Final = 0x80
+"""`inspect.CO_COROUTINE`."""
+_PUT_OFF: Final[dict[str, dict[str, object]]] = {
+    # Command lines, configurations and applications of other kinds than ours, which uvicorn knows.
+    "uvicorn": {"Config": From("uvicorn.config", "Config")},
+    "uvicorn.middleware.asgi2": {"ASGI2Middleware": LATER},
+    "uvicorn.middleware.message_logger": {"MessageLoggerMiddleware": LATER},
+    "uvicorn.middleware.proxy_headers": {"ProxyHeadersMiddleware": LATER},
+    "uvicorn.middleware.wsgi": {"WSGIMiddleware": LATER},
+    "configparser": {"RawConfigParser": LATER},
+    "logging.config": {},
+    # What annotations are made of.
+    "uvicorn._types": dict.fromkeys(
+        (
+            *("ASGI2Application", "ASGI3Application", "ASGIApplication", "ASGIReceiveCallable", "ASGIReceiveEvent"),
+            *("ASGISendCallable", "ASGISendEvent", "HTTPRequestEvent", "HTTPScope", "Scope", "WWWScope"),
+        ),
+        Any,
+    ),
+    "typing_extensions": {
+        **{name: From("typing", name) for name in ("NotRequired", "Required", "get_type_hints")},
+        "TypeIs": Any,
+        "TypeVar": lambda name, *_, **__: typing.TypeVar(name),
+        "deprecated": lambda *_, **__: lambda what: what,
+    },
+    # What Starlette knows beyond requests and responses: forms, cookies, files, streams, threads, phrases of statuses.
+    "starlette.formparsers": {"FormParser": LATER, "MultiPartParser": LATER, "MultiPartException": Exception},
+    "python_multipart": {},
+    "python_multipart.multipart": {"parse_options_header": LATER},
+    "http.client": {},
+    "http.cookies": {},
+    "email.utils": {"format_datetime": LATER, "formatdate": LATER},
+    "mimetypes": {"guess_type": LATER},
+    "anyio": {},
+    "anyio.abc": {},
+    "anyio.to_thread": {},
+    # TLS, which nobody speaks here. uvloop and uvicorn take these names when they are imported.
+    "ssl": {
+        **dict.fromkeys(("SSLContext", "MemoryBIO", "create_default_context"), Any),
+        **dict.fromkeys(("SSLError", "SSLWantReadError", "SSLSyscallError", "SSLZeroReturnError"), OSError),
+        "CertificateError": ValueError,
+        "SSL_ERROR_WANT_READ": 2,
+        "SSL_ERROR_WANT_WRITE": 3,
+        "SSL_ERROR_SYSCALL": 5,
+        "PROTOCOL_TLS_SERVER": 17,
+        "CERT_NONE": 0,
+    },
+    "asyncio.sslproto": {},
+    "asyncio.staggered": {},
+    # Hashes, for which the C library of TLS is loaded.
+    "hashlib": {},
+    "hmac": {"compare_digest": From("_operator", "_compare_digest")},
+    # Of the standard library and of msgspec, what their modules need for a few of their functions.
+    "inspect": {
+        "isgenerator": lambda what: isinstance(what, GeneratorType),
+        "iscoroutinefunction": _is_coroutine_function,
+        "signature": lambda _: "",  # of a dataclass, for its docstring
+    },
+    "bz2": {},
+    "locale": {},
+    "lzma": {},
+    "pickle": {},
+    "platform": {"system": lambda: "Linux"},
+    "textwrap": {},
+    "tokenize": {},
+    "msgspec.inspect": {},
+    "msgspec._json_schema": {"schema": LATER, "schema_components": LATER},
 }
-"""What is executed when something of it is asked for; and what can be had of it without that, from which module."""
+"""What is executed when something of it is asked for; and what those are given meanwhile who are imported with the
+daemon: as good for them, as they ask for it by name when they are imported, and use it differently or not at all."""
 
 
-def put_off_imports() -> None:
+@contextlib.contextmanager
+def put_off_imports() -> Iterator[None]:
     """Have the modules that are named above executed when something of them is asked for, not when they are imported.
 
-    For a program of our own alone, before it imports them.
+    For a program of our own alone, while it imports what it consists of. Who asks for something afterwards gets that,
+    and nothing in its place.
     """
-    for name, elsewhere in _PUT_OFF.items():
-        if name not in sys.modules:
-            _put_off(name, elsewhere)
+    given = {name: dict(instead) for name, instead in _PUT_OFF.items() if name not in sys.modules}
+    for name, instead in given.items():
+        _put_off(name, instead)
+    try:
+        yield
+    finally:
+        for name, instead in given.items():
+            for attribute in [each for each, value in instead.items() if not isinstance(value, From)]:
+                del instead[attribute]
+            parent, _, child = name.rpartition(".")
+            if parent and name in sys.modules:  # as an import does
+                setattr(import_module(parent), child, sys.modules[name])
 
 
-def _put_off(name: str, elsewhere: Mapping[str, str]) -> None:
+def _put_off(name: str, instead: Mapping[str, object]) -> None:
     """Put a module there that is executed when an attribute is asked for that it has not got yet (PEP 562).
 
     `importlib.util.LazyLoader` does not do: there an `import` of a module that is there already executes it as well, so
     would that of a module below it.
     """
-    spec = find_spec(name)
+    spec = _spec(name)
     if not spec or not spec.loader:
         return
     module = module_from_spec(spec)
@@ -45,8 +143,13 @@ def _put_off(name: str, elsewhere: Mapping[str, str]) -> None:
     lock = RLock()
 
     def find(attribute: str) -> Any:
-        if attribute in elsewhere:
-            return getattr(import_module(elsewhere[attribute]), attribute)
+        if attribute == "__path__":  # each `from module import name` asks whether it is a package
+            raise AttributeError(attribute)
+        if attribute in instead:
+            found = instead[attribute]
+            if found is LATER:
+                return _called_later(module, attribute)
+            return getattr(import_module(found.module), found.name) if isinstance(found, From) else found
         with lock:  # another thread waits here until all is there; what the module asks of itself meanwhile does not
             if waiting:
                 execute = waiting.pop()
@@ -64,6 +167,19 @@ def _put_off(name: str, elsewhere: Mapping[str, str]) -> None:
 
     vars(module)["__getattr__"] = find
     sys.modules[name] = module
-    parent, _, child = name.rpartition(".")
-    if parent:  # as an import does
-        setattr(import_module(parent), child, module)
+
+
+def _called_later(module: ModuleType, attribute: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(module, attribute)(*arguments, **named)
+
+    return call
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Find a module without importing the package that it is in, which may import it."""
+    parent = name.rpartition(".")[0]
+    if not parent or parent in sys.modules:
+        return find_spec(name)
+    package = _spec(parent)
+    return PathFinder.find_spec(name, package.submodule_search_locations) if package else None

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import math
 import os
-import platform
 import pwd
 import re
 import shlex
@@ -57,7 +56,7 @@ def operating_system(os_release: str) -> str:
     if fields.get("PRETTY_NAME"):
         return fields["PRETTY_NAME"]
     named = " ".join(fields[name] for name in ("NAME", "VERSION_ID") if fields.get(name))
-    return named or f"{platform.system()} {platform.release()}"
+    return named or f"{os.uname().sysname} {os.uname().release}"
 
 
 def read_os_release() -> str:

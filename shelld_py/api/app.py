@@ -12,7 +12,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from email.utils import formatdate
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -41,7 +40,7 @@ from shelld_py.computer import Computer
 from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, ShelldError
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
-from shelld_py.http.answers import MadeResponse, header_pairs, problem_response
+from shelld_py.http.answers import MadeResponse, header_pairs, http_date, problem_response
 from shelld_py.http.endpoint import Endpoint, Services
 from shelld_py.http.exchange import Exchange
 from shelld_py.http.keylock import KeyLock
@@ -371,4 +370,4 @@ def _optional_endpoints(computer: Computer) -> tuple[Endpoint, ...]:
 
 @lru_cache(maxsize=1)
 def _http_date(second: int) -> bytes:
-    return formatdate(second, usegmt=True).encode()
+    return http_date(second).encode()

@@ -3,7 +3,6 @@
 import contextlib
 import re
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from shelld_py.files import (
     FileOperation,
     RawFile,
 )
+from shelld_py.http.answers import http_date
 from shelld_py.http.endpoint import BYTES, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import Query, is_known
 from shelld_py.models import within_calendar
@@ -168,7 +168,7 @@ def _byte_range(value: str) -> ByteRange | None:
 
 def _validators(file: RawFile) -> dict[str, str]:
     """Return the headers by which a client can tell later whether the file is still the same."""
-    headers = {"Last-Modified": formatdate(within_calendar(file.modified_at), usegmt=True)}
+    headers = {"Last-Modified": http_date(within_calendar(file.modified_at))}
     return {**headers, "ETag": f'"{file.etag}"'} if file.etag else headers
 
 

@@ -31,6 +31,8 @@ TIMED_OUT: Final = "The command timed out waiting for completion and is still ru
 AWAITING_INPUT: Final = "The command is waiting for input."
 PROBLEM_TYPE: Final = "application/problem+json"
 _LONGEST_ERROR: Final = 1000
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PLAIN: Final = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
 """Characters of a sentence that a header can have as they are."""
 HINTS: Final[dict[type[ShelldError], str]] = {
@@ -41,6 +43,13 @@ HINTS: Final[dict[type[ShelldError], str]] = {
     NoRunningCommand: "POST /run runs a command.",
 }
 """What to call next where the state of a shell does not allow a request. For a session, below /sessions/SESSION_ID."""
+
+
+def http_date(seconds: float) -> str:
+    """Return Unix time `seconds` as a header has it (RFC 9110, 5.6.7)."""
+    at = time.gmtime(seconds)
+    day = f"{_DAYS[at.tm_wday]}, {at.tm_mday:02d} {_MONTHS[at.tm_mon - 1]} {at.tm_year:04d}"
+    return f"{day} {at.tm_hour:02d}:{at.tm_min:02d}:{at.tm_sec:02d} GMT"
 
 
 def json_response(data: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:

@@ -146,6 +146,7 @@ class Server(UvicornServer):
                 application,
                 log_config=None,
                 access_log=False,
+                interface="asgi3",
                 lifespan="off",
                 ws="wsproto" if settings.socketio else "none",
                 ws_max_size=settings.max_body,

@@ -9,7 +9,6 @@ what they are used for, and has no opinion on which paths are good.
 import ctypes
 import errno
 import os
-import platform
 import signal
 from collections.abc import Sequence
 
@@ -134,9 +133,9 @@ def copied_descriptor(pidfd: int, number: int) -> int | None:
 
 def set_thread_groups(groups: Sequence[int]) -> None:
     """Set the supplementary groups of this thread alone. Raises `OSError`."""
-    number = _SYS_SETGROUPS.get(platform.machine())
+    number = _SYS_SETGROUPS.get(os.uname().machine)
     if number is None:
-        raise OSError(errno.ENOSYS, f"the number of setgroups(2) on {platform.machine()} is not known here")
+        raise OSError(errno.ENOSYS, f"the number of setgroups(2) on {os.uname().machine} is not known here")
     if _LIBC.syscall(number, len(groups), (ctypes.c_uint32 * len(groups))(*groups)) != 0:
         raise _last_error("setgroups")
 

@@ -9,7 +9,6 @@ single keys (an editor, a pager, a line editor) or nothing else is waited for.
 
 import contextlib
 import os
-import platform
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -31,7 +30,7 @@ _CALLS: Final = {
         441: "epoll",
     },
     "aarch64": {63: "read", 65: "readv", 73: "poll", 72: "select", 22: "epoll", 441: "epoll"},
-}.get(platform.machine(), {})
+}.get(os.uname().machine, {})
 _MOST_POLLED: Final = 256
 _POLLIN: Final = 0x0001 | 0x0040
 
