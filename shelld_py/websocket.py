@@ -145,7 +145,7 @@ class WebSocket:
                 self._writer.write_eof()
 
     def _write(self, kind: int, payload: bytes) -> None:
-        if self._closing:
+        if self._closing or self._writer.is_closing():  # uvloop raises where the connection is lost
             return
         length, mask_bit = len(payload), _MASKED if self._client else 0
         if length < _SHORT:

@@ -47,8 +47,17 @@ _AHEAD: Final = 65536
 """Bytes that are read ahead of who has taken a connection over; up to twice as many wait before reading is paused."""
 _MOST_WAITING: Final = 128
 """Requests that wait behind one on the same connection. What is read at once can hold ten thousand, some 3 KB each."""
+_MOST_WAITING_IN_ALL: Final = 2048
+"""Requests that wait behind others on all connections: a thousand connections of strangers would hold 400 MB else."""
 _SOCKET_IO: Final = b"/socket.io/"
 _OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class Waiting:
+    """How many requests wait behind others, on all connections of a server."""
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Connection(HttpToolsProtocol):
@@ -57,10 +66,11 @@ class Connection(HttpToolsProtocol):
     cycle: Exchange
     pipeline: deque[tuple[Exchange, ASGI3Application]]  # type: ignore[assignment]
 
-    def __init__(self, settings: ServerSettings, **options: Any) -> None:
-        """`options` are those of uvicorn."""
+    def __init__(self, settings: ServerSettings, waiting: Waiting, **options: Any) -> None:
+        """`waiting` counts for all connections of a server; `options` are those of uvicorn."""
         super().__init__(**options)
         self._settings = settings
+        self._waiting = waiting
         self.waiting_since = 0.0
         """When it began to wait for a request, or for the client to leave; 0 while it serves one."""
         self.trusted = False
@@ -97,7 +107,7 @@ class Connection(HttpToolsProtocol):
             if exchange and not exchange.response_complete:
                 exchange.disconnected = True
                 exchange.message_event.set()
-        self.pipeline.clear()
+        self._forget_waiting()
         super().connection_lost(exc)
         if self._timer:
             self._timer.cancel()
@@ -142,10 +152,10 @@ class Connection(HttpToolsProtocol):
                     self._offered, self._early = True, b"".join(reversed(pieces))
                     pieces.clear()
                     self.flow.pause_reading()
-            except httptools.HttpParserError:
+            except httptools.HttpParserError as error:
                 said = _TLS if bytes(piece[:2]) == _TLS_HANDSHAKE else "Invalid HTTP request received."
-                if len(self.pipeline) >= _MOST_WAITING:
-                    said = "Too many requests were sent ahead on one connection."
+                if isinstance(error.__context__, OverflowError):
+                    said = "Too many requests were sent ahead."
                 self.logger.warning(said)
                 self._give_up(HTTPStatus.BAD_REQUEST, said)
             if self._head_size > _LARGEST_HEAD and not self._over:
@@ -199,7 +209,7 @@ class Connection(HttpToolsProtocol):
         scope["path"] = urllib.parse.unquote(path) if "%" in path else path
         scope["raw_path"] = raw_path
         waiting = self.cycle is not None and not self.cycle.response_complete
-        if len(self.pipeline) >= _MOST_WAITING:
+        if waiting and (len(self.pipeline) >= _MOST_WAITING or self._waiting.count >= _MOST_WAITING_IN_ALL):
             raise OverflowError  # ends the parsing: those before are answered, then the connection ends
         keep_alive = version != "1.0" and parser.should_keep_alive()
         timeout = self._settings.body_timeout
@@ -212,6 +222,7 @@ class Connection(HttpToolsProtocol):
         if waiting:
             self.flow.pause_reading()
             self.pipeline.appendleft((exchange, self.app))
+            self._waiting.count += 1
         else:
             self._served = exchange
             self._start_asgi_task(exchange, self.app)
@@ -242,6 +253,7 @@ class Connection(HttpToolsProtocol):
             self._end(exchange)
         elif self.pipeline:
             self._served, app = self.pipeline.pop()
+            self._waiting.count -= 1
             self._start_asgi_task(self._served, app)
         elif exchange.more_body:
             self._end_in(self._settings.body_timeout)
@@ -281,7 +293,7 @@ class Connection(HttpToolsProtocol):
     def _end(self, exchange: Exchange | None = None) -> None:
         """End the connection behind what has been written."""
         self._over = True
-        self.pipeline.clear()
+        self._forget_waiting()
         if exchange and not exchange.more_body:
             self.transport.close()
         else:
@@ -304,6 +316,10 @@ class Connection(HttpToolsProtocol):
         head = b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d" % len(body)
         self.transport.write(STATUS_LINE[status] + head + b"\r\n\r\n" + body)
         self._end()
+
+    def _forget_waiting(self) -> None:
+        self._waiting.count -= len(self.pipeline)
+        self.pipeline.clear()
 
     def _serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -20,7 +20,7 @@ from uvicorn.server import Server as UvicornServer
 
 from shelld_py.config import MetricsSettings, ServerSettings
 from shelld_py.errors import ConfigError
-from shelld_py.http.connection import Connection
+from shelld_py.http.connection import Connection, Waiting
 from shelld_py.linux import descriptors
 
 LAST_ANSWERS: Final = 2
@@ -150,7 +150,7 @@ class Server(UvicornServer):
                 lifespan="off",
                 ws="wsproto" if settings.socketio else "none",
                 ws_max_size=settings.max_body,
-                http=partial(Connection, settings),  # type: ignore[arg-type]
+                http=partial(Connection, settings, Waiting()),  # type: ignore[arg-type]
                 loop="none",
                 server_header=False,
                 date_header=False,

@@ -304,6 +304,22 @@ def test_few_requests_wait_behind_another(daemon: RunningDaemon) -> None:
         assert raw.rest().count(b"HTTP/1.1 401 ") == 100
 
 
+def test_few_requests_wait_in_all(ready_daemon: RunningDaemon) -> None:
+    """However many connections send ahead: the first of each is answered, and when they have ended all is as before."""
+    run_id = ready_daemon.start("sleep 60")
+    ahead = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 127 + head("GET", "/health", 0, Connection="close")
+    with ExitStack() as opened:
+        raws = [opened.enter_context(Raw(ready_daemon)) for _ in range(17)]
+        for raw in raws:
+            raw.send(head("GET", f"/runs/{run_id}/wait?timeout=60", 0, KEY) + ahead)
+        wait_for(lambda: "sent ahead" in ready_daemon.log.read_text())
+        assert ready_daemon.client.post("/kill").status_code == 200
+        assert sorted(raw.rest().count(b"HTTP/1.1 200 ") for raw in raws) == [1, *[129] * 16]
+    with Raw(ready_daemon) as raw:
+        raw.send(ahead)
+        assert raw.rest().count(b"HTTP/1.1 200 ") == 128
+
+
 def test_who_leaves_is_noticed_though_another_request_waits_behind(ready_daemon: RunningDaemon) -> None:
     """A request ends with its connection, also where the client has sent the next one already."""
     run_id = ready_daemon.start("sleep 60")

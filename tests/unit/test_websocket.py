@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from shelld_py.websocket import Closed, WebSocket, accepted
 
@@ -83,3 +84,16 @@ def test_the_handshake_is_that_of_the_standard() -> None:
     for wrong in (b"", b"AAAA", b"?" * 24, b"dGhlIHNhbXBsZSBub25jZQ"):
         with pytest.raises(ValueError, match=r"16 bytes|ase64|padding|characters"):
             accepted(wrong)
+
+
+def test_a_close_after_the_connection_was_lost() -> None:
+    """Nothing is sent, and nothing fails: in the event loop of the daemon, which lets nobody write then."""
+
+    async def test() -> None:
+        async with pair() as (client, server), asyncio.timeout(60):
+            client._writer.transport.abort()
+            server._writer.transport.abort()
+            await server._writer.wait_closed()
+            await server.close()
+
+    uvloop.run(test())
