@@ -64,7 +64,9 @@ class Exchange(RequestResponseCycle):
         finally:
             self.on_response = lambda: None
             if not self.response_complete:
-                self.transport.close()
+                ends_with_connection = self.response_started and self.remaining is None and not self.chunked_encoding
+                # An end in good order would make a whole of it.
+                (self.transport.abort if ends_with_connection else self.transport.close)()
 
     async def send(self, message: ASGISendEvent) -> None:
         """Take the next part of the answer."""

@@ -31,6 +31,8 @@ _LARGEST_HEAD: Final = 65536
 """Bytes of the head of an answer; Node.js and most proxies take a quarter of that."""
 _MOST_LINES: Final = 512
 """Lines of it. h11 parses all at once, and needs some 5 µs for each."""
+_MOST_INTERIM: Final = 100
+"""Answers before the answer (100, 102, 103)."""
 _END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
 _MOST_CHUNKS: Final = 128
 """Chunks of a body that are parsed before others have their turn: h11 needs some 20 µs for each."""
@@ -179,16 +181,19 @@ class ProxiedExchange:
 
     async def _head(self) -> h11.Response | h11.InformationalResponse:
         """Return what the program answers; what it says before that is for this hop."""
-        while True:
+        port = self._connected.target.port
+        for _ in range(_MOST_INTERIM + 1):
             event = await self._next(in_head=True)
             if isinstance(event, h11.Response):
                 if event.status_code >= 600:
-                    raise BadGateway(
-                        f"What listens on port {self._connected.target.port} answered {event.status_code}."
-                    )
+                    raise BadGateway(f"What listens on port {port} answered {event.status_code}.")
                 return event
             if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                 return event
+            self._lines, self._tail = 0, b""
+            self._count_lines(self._http.trailing_data[0])
+            await asyncio.sleep(0)
+        raise BadGateway(f"What listens on port {port} does not come to its answer.")
 
     def _fields(self, head: h11.Response | h11.InformationalResponse) -> list[Field]:
         host = next((value for name, value in self._scope["headers"] if name == b"host"), b"")

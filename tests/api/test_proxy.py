@@ -139,6 +139,19 @@ def test_the_key_does_not_go_on_as_authorization(proxying: RunningDaemon, port: 
     assert seen(answer)[1]["x-forwarded-for"] == "10.0.0.1, 127.0.0.1"
 
 
+def test_what_a_proxy_in_front_says_of_the_host_is_kept(proxying: RunningDaemon, port: int) -> None:
+    """Wherever its header stands; the host of the request goes on as it came."""
+    answer = passed(proxying, port, "/", headers={"X-Forwarded-Host": "outside", "X-Forwarded-Proto": "https"})
+    fields = seen(answer)[1]
+    assert (fields["x-forwarded-host"], fields["x-forwarded-proto"]) == ("outside", "https")
+    assert fields["host"] == urlsplit(proxying.url).netloc
+
+
+def test_a_request_with_very_many_fields_is_not_passed_on(proxying: RunningDaemon, port: int) -> None:
+    refused = passed(proxying, port, "/", headers={f"A{number}": "1" for number in range(600)})
+    assert (refused.status, code(refused)) == (400, "invalid_request")
+
+
 def answered(daemon: RunningDaemon, port: int, answer: bytes, method: str = "POST") -> Answer:
     """Have the port answer with these very bytes."""
     return passed(daemon, port, "/raw", method, body=answer)
@@ -152,6 +165,7 @@ def test_what_the_port_says_of_itself_holds_for_its_path(proxying: RunningDaemon
         port,
         b"HTTP/1.1 302 Elsewhere\r\nLocation: /login?a=b\r\nSet-Cookie: a=1; Path=/; Domain=x.y; HttpOnly\r\n"
         b"Set-Cookie: shelld-port-1=2\r\nSet-Cookie: b=2\r\nClear-Site-Data: *\r\nService-Worker-Allowed: /\r\n"
+        b"NEL: {}\r\nReport-To: {}\r\n"
         b"Connection: close, X-Hop\r\nX-Hop: 1\r\nX-Request-Id: theirs\r\nServer: S\r\nContent-Length: 0\r\n\r\n",
     )
     assert answer.status == 302
@@ -211,6 +225,8 @@ def test_what_is_odd_and_allowed_is_passed_back(proxying: RunningDaemon, port: i
         b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1000 + b"\r\n",
         b"HTTP/1.1 200 OK\r\nA: " + b"b" * 200_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Hint\r\n\r\nHTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1000 + b"\r\n",
         b"HTTP/1.1 200 O",
     ],
 )
