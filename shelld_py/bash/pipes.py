@@ -6,15 +6,14 @@ They know descriptors and the event loop, but not the command.
 import asyncio
 import contextlib
 import fcntl
-import mmap
 import os
 import struct
 import termios
 from typing import Final
 
-from shelld_py.linux.terminal import Sink
+from shelld_py.linux.terminal import Sink, reading_buffer
 
-_BUFFER_SIZE: Final = 256 * 1024
+_WRITE_SIZE: Final = 256 * 1024
 _PIPE_SIZE: Final = 1024 * 1024
 """What the kernel lets anybody have (pipe-max-size): a program that writes much is stopped less often."""
 _BURST: Final = 4
@@ -30,9 +29,7 @@ class OutputPipe:
         os.set_blocking(descriptor, False)
         with contextlib.suppress(OSError):  # where this user has too many pages in pipes already
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-        # Anonymous memory of its own takes no more than what has been read into it, and all is given back at the end.
-        self._memory = mmap.mmap(-1, _BUFFER_SIZE)
-        self._buffer = memoryview(self._memory)
+        self._buffer = reading_buffer()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(descriptor, self._read)
 
@@ -52,12 +49,10 @@ class OutputPipe:
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
-        self._buffer.release()
-        self._memory.close()
 
     def _read(self) -> None:
         for _ in range(_BURST):
-            if self._take() < _BUFFER_SIZE:
+            if self._take() < len(self._buffer):
                 return
 
     def _take(self) -> int:
@@ -112,7 +107,7 @@ class InputPipe:
             return
         try:
             while self._data:
-                del self._data[: os.write(self._descriptor, memoryview(self._data)[:_BUFFER_SIZE].tobytes())]
+                del self._data[: os.write(self._descriptor, memoryview(self._data)[:_WRITE_SIZE].tobytes())]
         except BlockingIOError:
             self._loop.add_writer(self._descriptor, self._write)
             return
