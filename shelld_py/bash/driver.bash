@@ -66,10 +66,9 @@ __shelld=(: "${__shelld[1]}" @callback@)
 # state in which it knows no reserved words, so it begins with none. The text takes the place of `:`, which the variable
 # holds between commands; where it cannot be loaded, `:` is evaluated, and the report says so. The bell is closed around
 # the command: that tells the gate that the command is being executed. mapfile appends ` INDEX BYTE`: to a command that
-# does not look at them, and is mostly not executed.
+# does not look at them, and is mostly not executed. The report is parsed before the text is: then_ran says why.
  \builtin mapfile -n1 -O0 -u244 -d '' __shelld;
-\builtin eval "$__shelld" 249<&-;
-@report_ran@ || \builtin . @script@ @tag@leave
+\builtin eval "$__shelld" 249<&-; @report_ran@ || \builtin . @script@ @tag@leave
 
 ### summary: what is said first, for `$?`
 __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
@@ -80,18 +79,22 @@ __shelld="$? $- ${!-0} ${__shelld+=$__shelld}"
 ### report: of a command, of the prompt
 # No trap of the user may write into it: what DEBUG prints before the traps are listed goes to /dev/null, with the group.
 # Sizes are bounded; a path of that length is none. All traps are listed, for bash looks long for each name.
-# `||` behind it keeps `set -e` from ending the shell where a descriptor of the driver is gone. An alias of the name `{`
-# would take this group from the next command.
+# `||` behind it keeps `set -e` from ending the shell where a descriptor of the driver is gone. Aliases of the names `{`
+# and `[[` would take this group from the next command.
 { @first@; \builtin trap -p >&248;
 \builtin trap - DEBUG ERR RETURN; \builtin set +xv;
 \builtin printf '@tag@\0@kind@\0%.64s\0%.65536s\0%.65536s\0%.64s\0' "$__shelld" "${PWD-}" "${OLDPWD-}" "${PS1-}${PROMPT_COMMAND[*]+x}${PS0+x}" >&248;
-\builtin unalias '{';
+\builtin unalias '{' '[[';
 @then@; } >&251 2>&251
 
 ### then_ran: a DIRSTACK that the command has unset leaves mapfile with memory that is freed, and is left
 # So is one that is a scalar or associative now, which takes an unset: neither has this last element. So is a loop that
 # has lost its texts. The next command is loaded and begun with what is enabled here; `:` stands for any name of a
 # builtin, and nothing for none.
+# bash 5.2 counts the quotes that are open: of a text that ends within `$(` one too few (pop_delimiter in parse.y).
+# With the next quote that it parses it would write before that memory, and die of it sooner or later. Behind a plain
+# syntax error it counts anew.
+[[ $__shelld == 0* ]] || \builtin eval \);
 __shelld=:; \builtin enable eval mapfile unset unalias "${DIRSTACK[-1-0*@digits@]+:}" <&244
 
 ### then_prompt: no prompt may be seen, and none of its commands runs

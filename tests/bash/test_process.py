@@ -126,6 +126,21 @@ def test_a_command_cannot_spoil_the_variable_of_the_driver(tmp_path: Path, attri
     in_bash(tmp_path, test)
 
 
+@pytest.mark.parametrize("unfinished", ["echo $(", 'echo "$(echo $(', "cat <(", "a=([1]=$("])
+def test_an_unfinished_substitution_does_not_damage_memory_of_bash(tmp_path: Path, unfinished: str) -> None:
+    """Deep quotes would find it: where bash has counted those that are open wrong, it dies of them."""
+    deep = "echo deep"
+    for _ in range(12):
+        deep = f'echo "$({deep})"'
+
+    async def test(shell: Driven) -> None:
+        assert (await shell.run(unfinished))[1].status in (1, 2)
+        assert await shell.output('echo "a"') == "a\n"
+        assert await shell.output(deep) == "deep\n"
+
+    in_bash(tmp_path, test)
+
+
 def test_a_low_limit_of_descriptors_is_raised_as_far_as_bash_needs(tmp_path: Path) -> None:
     """The hard limit allowing."""
 

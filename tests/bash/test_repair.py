@@ -48,7 +48,7 @@ def test_hostile_shells_go_on_as_if_nothing_were(tmp_path: Path, damage: str) ->
     assert ended == [("", 0, None), ("a\n", 5, None), ("", 3, None), ("kept\n", 0, None)]
 
 
-@pytest.mark.parametrize("damage", ["alias if=echo", "alias [[=echo"])
+@pytest.mark.parametrize("damage", ["alias if=echo", "alias elif=echo"])
 def test_an_interrupt_in_a_shell_with_aliases_of_reserved_words(tmp_path: Path, damage: str) -> None:
     """The loop begins anew without them, and they are there afterwards."""
     ended = played(tmp_path, damage, "kill -INT $$; echo no", "echo a; alias")
