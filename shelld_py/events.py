@@ -27,12 +27,11 @@ from shelld_py.event_data import (
 )
 from shelld_py.files import ArchiveResult, ChangeResult, FileService
 from shelld_py.linux.ports import ListeningPort, listening_ports
-from shelld_py.linux.processes import tree_usage
 from shelld_py.models import RunResult, ShellState, as_json
 from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.registry import Shells
-from shelld_py.units import MEBIBYTE
+from shelld_py.shells.supervision import ResourceMeter
 
 _MOST_KEPT: Final = 1000
 _RESUMABLE: Final = 300.0
@@ -72,8 +71,7 @@ class Events:
         self._stop: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
         self._look_again = asyncio.Event()
-        self._cpu: dict[str, tuple[float, float]] = {}
-        """For each shell when it was looked at last (monotonic seconds), and the CPU seconds that it had used."""
+        self._meters: dict[str, ResourceMeter] = {}
 
     def open(
         self,
@@ -229,20 +227,12 @@ class Events:
         resources = []
         if EventType.RESOURCES in wanted:
             resources = [self._resources(session_id, pid) for session_id, pid in pids.items()]
-            self._cpu = {session_id: self._cpu[session_id] for session_id in pids}
+            self._meters = {session_id: self._meters[session_id] for session_id in pids}
         return _Sample(tuple(ports.values()), tuple(resources))
 
     def _resources(self, session_id: str, pid: int) -> ShellResources:
-        usage, now = tree_usage(pid), time.monotonic()
-        before, used = self._cpu.get(session_id, (now, usage.cpu_seconds))
-        self._cpu[session_id] = (now, usage.cpu_seconds)
-        share = max(0.0, usage.cpu_seconds - used) / max(now - before, 0.001)
-        return ShellResources(
-            session_id=session_id,
-            cpu_percent=round(100 * share, 1),
-            memory_mb=round(usage.memory / MEBIBYTE, 3),
-            processes=usage.processes,
-        )
+        used = self._meters.setdefault(session_id, ResourceMeter()).read(pid)
+        return ShellResources(session_id=session_id, **msgspec.structs.asdict(used))
 
 
 class Reader:

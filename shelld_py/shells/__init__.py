@@ -14,4 +14,5 @@ __all__ = [
     "shell",
     "states",
     "store",
+    "supervision",
 ]

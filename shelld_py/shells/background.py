@@ -56,9 +56,15 @@ class Background:
         """Return the processes that still run."""
         return [stat for item in self._items for stat in item.alive()]
 
-    def owner(self, pid: int) -> LiveRun | None:
-        """Return the ended run that has left this process behind."""
-        return next((item.run for item in self._items if any(stat.pid == pid for stat in item.left)), None)
+    def owner(self, pid: int, top: int | None) -> LiveRun | None:
+        """Return the ended run that has left this process behind, or one above it; bash, `top`, is above all."""
+        owners = {stat.pid: item.run for item in self._items for stat in item.left}
+        stat = processes.process_stat(pid)
+        while stat and stat.pid != top:
+            if stat.pid in owners:
+                return owners[stat.pid]
+            stat = processes.process_stat(stat.parent)
+        return None
 
     def add(self, run: LiveRun, left: list[ProcessStat]) -> None:
         """Keep `run` open for its processes `left`."""

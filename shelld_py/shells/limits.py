@@ -7,9 +7,11 @@ storm gets through; a fork that it refuses is a breach. CPU time is the kernel's
 sampled either way. How cgroups are made and removed is in linux/cgroups.py. It knows nothing of runs.
 """
 
+import asyncio
 import heapq
 import logging
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -31,6 +33,12 @@ _WARN_AT: Final = (85, 95)
 
 _TASKS_EACH: Final = 4
 """Threads that a process may have on average: pids.max counts threads, the limit processes."""
+
+
+_REMOVAL_TIMEOUT: Final = 1.0
+"""Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
+
+_REMOVAL_PAUSE: Final = 0.002
 
 
 class KernelLimits:
@@ -130,6 +138,17 @@ def _memory_of(stat: ProcessStat) -> int:
 def _safe_name(stat: ProcessStat) -> str:
     """Return the name of a process, which it may have chosen itself (PR_SET_NAME), without control characters."""
     return "".join(character if character.isprintable() else "?" for character in stat.name)
+
+
+async def remove_cgroup(cgroup: ShellCgroup | None, session_id: str, logger: logging.Logger) -> None:
+    """Remove a shell's cgroup, if it has one; what was killed there may need a moment to be gone."""
+    deadline = time.monotonic() + _REMOVAL_TIMEOUT
+    while cgroup and not cgroup.remove():
+        if time.monotonic() > deadline:
+            logger.warning("shell %s: %s cannot be removed yet", session_id, cgroup.directory)
+            return
+        cgroup.kill()
+        await asyncio.sleep(_REMOVAL_PAUSE)
 
 
 def confine(cgroup: ShellCgroup, limits: LimitSettings) -> None:

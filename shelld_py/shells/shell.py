@@ -12,39 +12,29 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final, Self
 
-from shelld_py.bash.command import check_command, check_encodable, check_environment
 from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
-from shelld_py.errors import DirectoryGone, InvalidRequest, NoRunningCommand, ShellBusy, ShellUnrecoverable
+from shelld_py.errors import DirectoryGone, NoRunningCommand, ShellBusy, ShellUnrecoverable
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
-from shelld_py.linux.descriptors import require
-from shelld_py.models import Cause, Foreground, KillResult, Resources, RunStatus, ShellState, Streams
+from shelld_py.models import Cause, Foreground, KillResult, Resources, RunStatus, ShellState
 from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.background import Background
 from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
+from shelld_py.shells.limits import remove_cgroup
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Comparison, Ending, Run
 from shelld_py.shells.startup import Startup, is_directory
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
-from shelld_py.units import MEBIBYTE
+from shelld_py.shells.supervision import ResourceMeter
 
-_REMOVAL_TIMEOUT: Final = 1.0
-"""Seconds that the kernel has to take the killed out of a cgroup; the daemon's end tries once more."""
-
-_REMOVAL_PAUSE: Final = 0.002
 _LONGEST_LOGGED: Final = 1000
 """Characters of a command that a line of the log has."""
-_DESCRIPTORS: Final = 32
-"""Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
-
 _OF_RUNS: Final = (State.READY, State.BUSY)
 """The states between which each run changes, there and back."""
-
 _TIMER_ROUNDING: Final = 0.0005
 """uvloop's timers count milliseconds."""
 
@@ -78,7 +68,7 @@ class Shell:
         """Shows them what is typed."""
         self._usage: processes.Used | None = None
         """What bash had used at the end of the last run: it uses nothing between runs, but for its children's sake."""
-        self._last_usage = (time.monotonic(), processes.TreeUsage(0.0, 0, 0))
+        self._meter = ResourceMeter(0.0)
 
     async def __aenter__(self) -> Self:
         await self.start(StartupRequest())
@@ -138,21 +128,9 @@ class Shell:
         bash = self._bash
         if bash is None:
             raise ShellUnrecoverable(MESSAGES[ShellUnrecoverable], state=self.state.value)
-        piped = self._startup.piped
-        if (command.streams is Streams.PIPES) is not piped:
-            raise InvalidRequest("streams: pipes are for /exec, and this shell has a terminal: merged or separate.")
-        if command.stdin_open and not piped:
-            raise InvalidRequest("stdin_open is for streams: pipes. A terminal is always open.")
-        if piped and self.last_run:
+        if self._startup.piped and self.last_run:
             raise ShellBusy(MESSAGES[ShellBusy], state=self.state.value)
-        directory = None if command.directory is None else self._resolved(command.directory)
-        if command.environment:
-            check_environment(command.environment)
-        check_command(command.text)
-        if command.stdin is not None:
-            check_encodable("stdin", command.stdin)
-        if command.description:
-            check_encodable("description", command.description)
+        directory = self._startup.check(command, None if command.directory is None else self.working_directory)
         run = self._context.store.create(self.session_id, command, run_id, self._shown_state)
         run.working_directory = bash.directory
         run.comparison = comparison
@@ -330,49 +308,21 @@ class Shell:
 
     def run_of(self, pid: int) -> str | None:
         """Return the id of the run that has started a process of this shell, where that is known."""
-        stat = processes.process_stat(pid)
-        while stat and stat.pid != self.pid:
-            if owner := self._background.owner(stat.pid):
-                return owner.run_id
-            stat = processes.process_stat(stat.parent)
-        return self.run.run_id if self.run else None
+        run = self._background.owner(pid, self.pid) or self.run
+        return run.run_id if run else None
 
     def resources(self) -> Resources:
         """What the shell and all it started use at this moment; the CPU's share since the last time asked."""
-        usage = processes.tree_usage(self.pid) if self.pid else processes.TreeUsage(0.0, 0, 0)
-        now = time.monotonic()
-        before, earlier = self._last_usage
-        self._last_usage = (now, usage)
-        share = (usage.cpu_seconds - earlier.cpu_seconds) / max(now - before, 0.001)
-        return Resources(
-            cpu_percent=round(100 * max(0.0, share), 1),
-            memory_mb=round(usage.memory / MEBIBYTE, 3),
-            processes=usage.processes,
-        )
+        return self._meter.read(self.pid)
 
     # --- bash -----------------------------------------------------------------------------------------
 
     async def _start_bash(self, started: Event, state: ShellDocument | None = None) -> None:
         """Start bash, and tell the state of it by `started`; bash may have died again by then."""
-        require(_DESCRIPTORS)
-        context, startup = self._context, self._startup
-        self._cgroup = cgroup = context.make_cgroup()
-        try:
-            bash = await startup.start(cgroup, self._background.take_output)
-        except BaseException:
-            await self._remove_cgroup()
-            raise
-        if cgroup and not (startup.piped or cgroup.holds(bash.pid)):
-            context.logger.warning("shell %s: limits are sampled, it is not in %s", self.session_id, cgroup.directory)
-            await self._remove_cgroup()
-        self.not_restored = None
-        if state and isinstance(bash, Bash):
-            try:
-                self.not_restored = await startup.restore(bash, state)
-            except BaseException:
-                await self._remove_cgroup()
-                raise
-        stat = None if startup.piped else processes.process_stat(bash.pid)
+        bash, self._cgroup, self.not_restored = await self._startup.begin(
+            self.session_id, self._background.take_output, state
+        )
+        stat = None if isinstance(bash, Program) else processes.process_stat(bash.pid)
         self._shell_name = stat.name if stat else ""
         bash.on_death = self._bash_died
         self._bash = bash
@@ -403,7 +353,8 @@ class Shell:
         finally:
             bash.close()
             self._bash = None
-            await self._remove_cgroup()
+            cgroup, self._cgroup = self._cgroup, None
+            await remove_cgroup(cgroup, self.session_id, self._context.logger)
             self._background.release_all()
 
     async def _let_go(self, *runs: LiveRun) -> None:
@@ -415,17 +366,6 @@ class Shell:
                 tasks.append(task)
         if tasks:
             await asyncio.wait(tasks)
-
-    async def _remove_cgroup(self) -> None:
-        """Remove the shell's cgroup; what was killed there may need a moment to be gone."""
-        cgroup, self._cgroup = self._cgroup, None
-        deadline = asyncio.get_running_loop().time() + _REMOVAL_TIMEOUT
-        while cgroup and not cgroup.remove():
-            if asyncio.get_running_loop().time() > deadline:
-                self._context.logger.warning("shell %s: %s cannot be removed yet", self.session_id, cgroup.directory)
-                return
-            cgroup.kill()
-            await asyncio.sleep(_REMOVAL_PAUSE)
 
     def _bash_died(self) -> None:
         """bash has ended, whatever the reason: what it started has become the daemon's, and goes with it."""
@@ -474,28 +414,27 @@ class Shell:
         """A light run has ended: it is kept before anybody hears of it, and what can wait is done after the answer."""
         run, bash = execution.run, self._bash
         assert bash is not None
-        self._usage = execution.used
-        run.working_directory = bash.directory
-        self._execution = None
-        self._take(Event.FINISH)
-        run.finish(ending)
-        for tell in self._context.on_run_ended:
-            tell(run)
+        self._ended(execution, bash, ending)
         self._context.store.keep(run)
         asyncio.get_running_loop().call_soon(bash.settle)
 
-    async def _drive(self, execution: Execution, bash: Bash | Program) -> None:
-        """See a full run through to its end, whatever happens."""
-        run, store = execution.run, self._context.store
-        ending, left = await execution.completed()
+    def _ended(self, execution: Execution, bash: Bash | Program, ending: Ending) -> None:
+        """The command is over: change the state, and tell whoever waits."""
+        run = execution.run
         self._usage = execution.used
-        run.background_pids = tuple(stat.pid for stat in left)
         run.working_directory = bash.directory
         self._execution = None
         self._take(Event.BREAK if bash.death else Event.FINISH)
         run.finish(ending)
         for tell in self._context.on_run_ended:
             tell(run)
+
+    async def _drive(self, execution: Execution, bash: Bash | Program) -> None:
+        """See a full run through to its end, whatever happens."""
+        run, store = execution.run, self._context.store
+        ending, left = await execution.completed()
+        run.background_pids = tuple(stat.pid for stat in left)
+        self._ended(execution, bash, ending)
         if run.ends_shell and not execution.stopping:
             self._context.on_breach(self.session_id)
         try:
@@ -507,11 +446,3 @@ class Shell:
             else:
                 store.release(run)
             bash.settle()
-
-    def _resolved(self, directory: str) -> str:
-        """Return the absolute path of a run's own directory."""
-        base = self.working_directory or self._context.directory
-        path = Path(base, directory)
-        if not is_directory(str(path)):
-            raise InvalidRequest(f"directory: {str(path)!r} is not a directory that exists.")
-        return str(path)

@@ -7,12 +7,12 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
 
-from shelld_py.bash.command import VARIABLE, check_environment
+from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
 from shelld_py.bash.confinement import Confinement
 from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
@@ -20,11 +20,16 @@ from shelld_py.bash.state import check_document
 from shelld_py.config import OnExit
 from shelld_py.errors import InvalidRequest, UserNotAllowed
 from shelld_py.linux.cgroups import ShellCgroup
+from shelld_py.linux.descriptors import require
 from shelld_py.linux.terminal import Sink
 from shelld_py.linux.users import User
-from shelld_py.request_data import ShellDocument, StartupRequest
+from shelld_py.models import Streams
+from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.execution import ShellContext
-from shelld_py.shells.limits import process_ceiling
+from shelld_py.shells.limits import process_ceiling, remove_cgroup
+
+_DESCRIPTORS: Final = 32
+"""Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
 
 
 class Startup(Struct, frozen=True):
@@ -69,11 +74,53 @@ class Startup(Struct, frozen=True):
             **context.environment, "TERM": settings.term, **theirs, **settings.environment, **self.request.environment,
         }  # fmt: skip
 
-    async def start(self, cgroup: ShellCgroup | None, idle_sink: Sink) -> Bash | Program:
-        """Return what runs the commands, started in `cgroup`. Raises `ShellStartFailed`.
+    def check(self, command: Command, here: str | None) -> str | None:
+        """Raise `InvalidRequest` where `command` is none for this shell, or for any.
 
-        `idle_sink` gets what is written while no command runs.
+        Returns the absolute path of the directory that it is to have, if any; `here` is where the shell is, if known.
         """
+        if (command.streams is Streams.PIPES) is not self.piped:
+            raise InvalidRequest("streams: pipes are for /exec, and this shell has a terminal: merged or separate.")
+        if command.stdin_open and not self.piped:
+            raise InvalidRequest("stdin_open is for streams: pipes. A terminal is always open.")
+        directory = None
+        if command.directory is not None:
+            directory = str(Path(here or self.context.directory, command.directory))
+            if not is_directory(directory):
+                raise InvalidRequest(f"directory: {directory!r} is not a directory that exists.")
+        if command.environment:
+            check_environment(command.environment)
+        check_command(command.text)
+        if command.stdin is not None:
+            check_encodable("stdin", command.stdin)
+        if command.description:
+            check_encodable("description", command.description)
+        return directory
+
+    async def begin(
+        self, session_id: str, idle_sink: Sink, state: ShellDocument | None
+    ) -> tuple[Bash | Program, ShellCgroup | None, tuple[str, ...] | None]:
+        """Return what runs the commands, the cgroup that it is in, if any, and what could not be set of `state`.
+
+        `idle_sink` gets what is written while no command runs. Raises `ShellStartFailed`.
+        """
+        require(_DESCRIPTORS)
+        logger, not_restored = self.context.logger, None
+        cgroup = self.context.make_cgroup()
+        try:
+            bash = await self._started(cgroup, idle_sink)
+            if cgroup and not (self.piped or cgroup.holds(bash.pid)):
+                logger.warning("shell %s: limits are sampled, it is not in %s", session_id, cgroup.directory)
+                await remove_cgroup(cgroup, session_id, logger)
+                cgroup = None
+            if state and isinstance(bash, Bash):
+                not_restored = await self._restore(bash, state)
+        except BaseException:
+            await remove_cgroup(cgroup, session_id, logger)
+            raise
+        return bash, cgroup, not_restored
+
+    async def _started(self, cgroup: ShellCgroup | None, idle_sink: Sink) -> Bash | Program:
         context, request = self.context, self.request
         settings = context.settings
         argv = shlex.split(settings.command)
@@ -107,7 +154,7 @@ class Startup(Struct, frozen=True):
             user=self.user,
         )
 
-    async def restore(self, bash: Bash, state: ShellDocument) -> tuple[str, ...]:
+    async def _restore(self, bash: Bash, state: ShellDocument) -> tuple[str, ...]:
         """Give a fresh bash its state; what the request says itself goes before that.
 
         Returns what could not be set. Where it raises `ShellStartFailed`, bash has been ended.

@@ -29,7 +29,7 @@ from shelld_py.linux import processes
 from shelld_py.linux.cgroups import CgroupEvents, ShellCgroup
 from shelld_py.linux.oom import KillCounter
 from shelld_py.linux.processes import ProcessStat, Used
-from shelld_py.models import Cause
+from shelld_py.models import Cause, Resources
 from shelld_py.shells.limits import MemoryWarnings, counted_breach, limited
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.units import MEBIBYTE, format_duration
@@ -42,6 +42,26 @@ _LONGEST_PAUSE: Final = 0.3
 
 _PAUSE_GROWTH: Final = 1.3
 _NOTHING: Final = CgroupEvents()
+
+
+class ResourceMeter:
+    """Tells what a shell and all it started use; of the CPU, the share since it was read last."""
+
+    def __init__(self, cpu_seconds: float | None = None) -> None:
+        """`cpu_seconds` is what has been used by now; None where that is not known, and the first share is 0."""
+        self._last = (time.monotonic(), cpu_seconds)
+
+    def read(self, pid: int | None) -> Resources:
+        """Return what is used at this moment by bash, `pid`, and all below it."""
+        usage = processes.tree_usage(pid) if pid else processes.TreeUsage(0.0, 0, 0)
+        now, (before, used) = time.monotonic(), self._last
+        self._last = (now, usage.cpu_seconds)
+        share = 0.0 if used is None else max(0.0, usage.cpu_seconds - used) / max(now - before, 0.001)
+        return Resources(
+            cpu_percent=round(100 * share, 1),
+            memory_mb=round(usage.memory / MEBIBYTE, 3),
+            processes=usage.processes,
+        )
 
 
 class Supervisor:
