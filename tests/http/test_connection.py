@@ -10,7 +10,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from shelld_py.config import ServerSettings
-from shelld_py.http.connection import Connection
+from shelld_py.http.connection import Connection, Waiting
 from tests.api.test_admission import Raw
 from tests.daemons import KEY, RunningDaemon
 
@@ -94,7 +94,8 @@ def test_others_have_their_turn_while_many_small_chunks_are_parsed() -> None:
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
         _, connection = await loop.connect_accepted_socket(
-            lambda: Connection(ServerSettings(), config=config, server_state=ServerState(), app_state={}), ours
+            lambda: Connection(ServerSettings(), Waiting(), config=config, server_state=ServerState(), app_state={}),
+            ours,
         )
         head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.data_received(head + b"1\r\nx\r\n" * CHUNKS)
