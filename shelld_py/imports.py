@@ -95,6 +95,8 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
         "signature": lambda _: "",  # of a dataclass, for its docstring
     },
     "bz2": {},
+    "difflib": {},
+    "json": {},
     "locale": {},
     "lzma": {},
     "pickle": {},

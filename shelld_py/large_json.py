@@ -28,8 +28,7 @@ _MANY: Final = 1024 * 1024
 """Bytes from which on pieces are joined in a thread: what comes from nowhere takes the kernel a millisecond for each.
 `bytes.join` lets go of the interpreter from here on."""
 _QUOTE: Final = ord('"')
-_CHARACTERS: Final = re.compile(
-    rb"""[^"\\]*+ (?:
+_CHARACTERS: Final = rb"""[^"\\]*+ (?:
         \\ (?:
             u [dD][89abAB][0-9a-fA-F]{2} \\ u [dD][c-fC-F][0-9a-fA-F]{2}                         # a pair of surrogates
             | u [dD][89abAB][0-9a-fA-F]{2} (?= [^\\] | \\ [^u] | \\ u (?: [^dD] | [dD][^c-fC-F]))  # one alone
@@ -37,11 +36,9 @@ _CHARACTERS: Final = re.compile(
             | [^u]
         )
         [^"\\]*+
-    )*+""",
-    re.VERBOSE,
-)
-"""Whole characters of a string. Where it ends, the string does, or the piece, or the document is malformed."""
-
+    )*+"""
+"""Whole characters of a string. Where it ends, the string does, or the piece, or the document is malformed. It is
+compiled when it is first used."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 # msgspec's own way with numbers such as 1.5e300 takes 50 µs for each.
@@ -105,8 +102,9 @@ def taken_apart(document: bytes) -> tuple[bytes, str, list[list[tuple[int, int]]
 def _pieces(document: bytes, start: int) -> list[tuple[int, int]]:
     """Return where the pieces of the string lie that begins at `start`, behind its quote; characters stay whole."""
     pieces = []
+    characters = re.compile(_CHARACTERS, re.VERBOSE)
     while True:
-        end = _CHARACTERS.match(document, start, start + _PIECE).end()  # type: ignore[union-attr]  # it matches nothing, too
+        end = characters.match(document, start, start + _PIECE).end()  # type: ignore[union-attr]  # it matches nothing, too
         last = end < len(document) and document[end] == _QUOTE
         if not last and end > start:
             while end > start and end < len(document) and document[end] & 0xC0 == 0x80:  # within a character of UTF-8

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.api import (
@@ -52,6 +51,8 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
+    from starlette.routing import Route
+
     from shelld_py.api.metrics import Metrics
     from shelld_py.api.socketio import SocketEvents
     from shelld_py.http.proxied import ProxiedPorts
@@ -167,16 +168,16 @@ class Application:
             (each.method, each.path, partial(each.__call__, services))
             for each in (*ENDPOINTS, *_optional_endpoints(computer))
         ]
-        others: list[Route] = []
+        others: list[tuple[Sequence[str], str, ASGIApp]] = []
         if self._socket_events:
-            others.append(Route(SOCKET_PATH, self._socket_events, methods=["GET", "POST"]))
+            others.append((("GET", "POST"), SOCKET_PATH, self._socket_events))
         if self._mcp:
-            others.append(Route(MCP_PATH, self._mcp, methods=METHODS))
+            others.append((METHODS, MCP_PATH, self._mcp))
         self._table = RouteTable(served, others)
         self._repeating = AnswerRepeats(self._table, repeats=self._repeats, starts_run=starts_run)
 
     @property
-    def routes(self) -> list[Route]:
+    def routes(self) -> "list[Route]":
         """All that is served."""
         return self._table.routes
 

@@ -22,16 +22,15 @@ LARGEST_SCRIPT: Final = 12 << 20
 _MOST_MESSAGES: Final = 100
 _LONGEST_MESSAGE: Final = 300
 
-_ENTRY: Final = re.compile(
-    rb"""(?:[^"'\\$\n]++|\\.|"(?:[^"\\]++|\\.)*+"|\$'(?:[^'\\]++|\\.)*+'|'[^']*+'|\$)*+\n""", re.DOTALL
-)
+# These are compiled when they are first used, and `re` keeps them: a start does without.
+_ENTRY: Final = rb"""(?:[^"'\\$\n]++|\\.|"(?:[^"\\]++|\\.)*+"|\$'(?:[^'\\]++|\\.)*+'|'[^']*+'|\$)*+\n"""
 """A line as bash prints it: it goes on behind a line feed within quotes."""
-_DECLARATION: Final = re.compile(rb"declare (-\S+) ([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?", re.DOTALL)
-_TRAP: Final = re.compile(rb"trap -- (.*) (\S+)", re.DOTALL)
-_ELEMENT: Final = re.compile(rb"""\[\d+\]=("(?:[^"\\]++|\\.)*+"|\$'(?:[^'\\]++|\\.)*+')""", re.DOTALL)
-_PLACE: Final = re.compile(r"^\S+: (?:/proc/\S+: )?(?:line \d+: )?")
+_DECLARATION: Final = rb"declare (-\S+) ([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?"
+_TRAP: Final = rb"trap -- (.*) (\S+)"
+_ELEMENT: Final = rb"""\[\d+\]=("(?:[^"\\]++|\\.)*+"|\$'(?:[^'\\]++|\\.)*+')"""
+_PLACE: Final = r"^\S+: (?:/proc/\S+: )?(?:line \d+: )?"
 """What bash says before a message: its name, the file, the line."""
-_ESCAPE: Final = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE: Final = rb"\\([0-7]{1,3}|.)"
 _LETTERS: Final = {
     b"a": b"\a", b"b": b"\b", b"e": b"\033", b"E": b"\033", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t",
     b"v": b"\v",
@@ -70,12 +69,12 @@ def document_of(dump: Dump) -> ShellDocument:
     stack: list[bytes] = []
     version = ""
     for entry in _entries(variables):
-        found = _DECLARATION.fullmatch(entry)
+        found = re.compile(_DECLARATION, re.DOTALL).fullmatch(entry)
         if found is None:
             continue
         flags, name, value = found.groups()
         if name == b"DIRSTACK" and value:
-            stack = [_unquoted(element) for element in _ELEMENT.findall(value)][1:]
+            stack = [_unquoted(element) for element in re.compile(_ELEMENT, re.DOTALL).findall(value)][1:]
         if name == b"BASH_VERSION" and value:
             version = _str(_unquoted(value))
         if name in _OWN or name.startswith(_OUR_PREFIX):
@@ -86,7 +85,7 @@ def document_of(dump: Dump) -> ShellDocument:
             # bash takes arrays of no command but of this very word, so no `builtin` precedes it.
             pieces.append((name.decode(), entry))
     for entry in _entries(traps):
-        if (found := _TRAP.fullmatch(entry)) and found[2] not in _DRIVEN_TRAPS:
+        if (found := re.compile(_TRAP, re.DOTALL).fullmatch(entry)) and found[2] not in _DRIVEN_TRAPS:
             pieces.append((f"the trap on {found[2].decode()}", b"\\builtin " + entry))
     for line in _entries(rest):
         pieces.append(("umask" if line.startswith(b"umask") else "positional parameters", b"\\builtin " + line))
@@ -142,7 +141,7 @@ def messages(errors: bytes, end: str) -> tuple[str, ...]:
     lines = errors.decode("utf-8", "replace").splitlines()
     ended = end in lines
     # A shell with `set -x` or `set -v` has shown the command that writes it, too.
-    lines = [_PLACE.sub("", line) for line in lines if end not in line]
+    lines = [re.compile(_PLACE).sub("", line) for line in lines if end not in line]
     found = [line[:_LONGEST_MESSAGE] for line in dict.fromkeys(lines) if line and line[0] != "`"][:_MOST_MESSAGES]
     return tuple(found if ended else [*found, "The script was not read to its end."])
 
@@ -170,7 +169,7 @@ def _entries(section: bytes) -> Iterator[bytes]:
     """Yield what bash has printed one by one, without the last line feed of each."""
     place = 0
     while place < len(section):
-        found = _ENTRY.match(section, place)
+        found = re.compile(_ENTRY, re.DOTALL).match(section, place)
         end = found.end() if found else section.find(b"\n", place) + 1 or len(section)
         if entry := section[place:end].rstrip(b"\n"):
             yield entry
@@ -196,7 +195,7 @@ def _joined(pieces: list[tuple[str, bytes]], size: int) -> tuple[str, list[str]]
 
 def _exit_action(traps: bytes, own: bytes) -> bytes:
     for entry in _entries(traps):
-        if (found := _TRAP.fullmatch(entry)) and found[2] == b"EXIT":
+        if (found := re.compile(_TRAP, re.DOTALL).fullmatch(entry)) and found[2] == b"EXIT":
             action = _unquoted(found[1])
             if not action.startswith(own):
                 return action
@@ -209,7 +208,7 @@ def _exit_action(traps: bytes, own: bytes) -> bytes:
 def _unquoted(value: bytes) -> bytes:
     """Return what bash means by one word that it has quoted itself."""
     if value.startswith(b"$'"):
-        return _ESCAPE.sub(_unescaped, value[2:-1])
+        return re.compile(_ESCAPE, re.DOTALL).sub(_unescaped, value[2:-1])
     if value.startswith(b'"'):
         return re.sub(rb'\\([$`"\\\n])', rb"\1", value[1:-1])
     return b"'" if value == b"\\'" else value[1:-1].replace(b"'\\''", b"'")

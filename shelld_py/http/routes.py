@@ -7,15 +7,17 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.routing import Match, Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shelld_py.errors import MethodNotAllowed, NotFound
+
+if TYPE_CHECKING:
+    from starlette.routing import Route, Router
 
 Serve = Callable[[HttpRequest], Awaitable[Response]]
 """An endpoint with the services that it works on."""
@@ -36,8 +38,10 @@ class RouteTable:
     So are all paths of ours. For any other, and to tell what is wrong, there is Starlette's router.
     """
 
-    def __init__(self, served: Sequence[tuple[str, str, Serve]], others: Sequence[Route]) -> None:
-        """`served` has the method, the path and what serves it; `others` are the routes of libraries."""
+    def __init__(
+        self, served: Sequence[tuple[str, str, Serve]], others: Sequence[tuple[Sequence[str], str, ASGIApp]]
+    ) -> None:
+        """`served` has the method, the path and what serves it; `others` the same of what libraries serve."""
         self._served = served
         self._others = others
         self._exact: dict[tuple[str, str], Serve] = {}
@@ -51,19 +55,29 @@ class RouteTable:
                     self._exact[each, path] = serve
 
     @cached_property
-    def routes(self) -> list[Route]:
+    def routes(self) -> "list[Route]":
         """All, as Starlette has them. Made when they are first asked for: a pattern of each path is compiled."""
+        from starlette.routing import Route
+
         own = [Route(path, serve, methods=[method]) for method, path, serve in self._served]
-        return [*own, *self._others]
+        return [*own, *(Route(path, app, methods=list(methods)) for methods, path, app in self._others)]
 
     @cached_property
-    def _router(self) -> Router:
+    def _router(self) -> "Router":
+        from starlette.routing import Router
+
         return Router(self.routes, redirect_slashes=False, default=_no_route)
+
+    def _matching(self, scope: Scope, *, wholly: bool = False) -> "list[Route]":
+        """Return the routes with the path of a request, or with its path and method."""
+        from starlette.routing import Match
+
+        least = Match.FULL if wholly else Match.PARTIAL
+        return [route for route in self.routes if route.matches(scope)[0].value >= least.value]
 
     def exists(self, scope: Scope) -> bool:
         """Whether there is an endpoint with the method and path of a request."""
-        known = (scope["method"], scope["path"]) in self._exact
-        return known or any(route.matches(scope)[0] is Match.FULL for route in self.routes)
+        return (scope["method"], scope["path"]) in self._exact or bool(self._matching(scope, wholly=True))
 
     def find(self, scope: Scope) -> "Serve | None":
         """Return what serves a request, if it is one of our endpoints; its parameters are in the scope then."""
@@ -89,8 +103,8 @@ class RouteTable:
         try:
             await self._router(scope, receive, send)
         except HTTPException:
-            routes = [route for route in self.routes if route.matches(scope)[0] is not Match.NONE]
-            allowed = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+            methods = {method for route in self._matching(scope) for method in route.methods or ()}
+            allowed = ", ".join(sorted(methods))
             raise MethodNotAllowed(
                 f"{scope['path']} does not take {scope['method']}, but {allowed}.", allow=allowed
             ) from None

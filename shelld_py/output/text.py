@@ -60,17 +60,19 @@ _SHORT = rb"[ -/]+[0-~]?|[0-~]?"
 
 # ESC stands before all of it, not in each alternative: so the search is for one byte, which is three times as fast.
 _ESCAPE = rb"(?!" + _DRAWN + rb")(?:" + rb"|".join((_STRING, _OSC, _CSI, _SHORT)) + rb")"
-_INVISIBLE = re.compile(rb"\x1b" + _ESCAPE)
-_INVISIBLE_OR_REMOVED = re.compile(rb"\x1b(?:\x1b|" + _ESCAPE + rb")")
-_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
+# But for the last, which looks at each line, these are compiled when they are first used, and `re` keeps them: a
+# start does without.
+_INVISIBLE = rb"\x1b" + _ESCAPE
+_INVISIBLE_OR_REMOVED = rb"\x1b(?:\x1b|" + _ESCAPE + rb")"
+_COLOUR = rb"\x1b\[[0-9;]*m"
 _COLOUR_SAMPLE: Final = 2048
 """Bytes in which the colours of a text are looked for; a text has few different ones, and uses them early."""
 _COLOURS_AT_ONCE: Final = 8
 """Different colours that are removed by `bytes.replace`. More passes than that would cost more than the pattern."""
 _REMOVED: Final = b"\x1b\x1b"
 # Strings that follow one another are found at once: what is between their line feeds is within them.
-_STRINGS_OVER_LINES = re.compile(rb"(?:\x1b[PX^_][^\x1b\x18\x1a\n]*\n[^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a]|\x1b?\Z))++")
-_UNFINISHED_ESCAPE = re.compile(rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|\][^\x07\x1b\x18\x1a\n]*\x1b?)\Z")
+_STRINGS_OVER_LINES = rb"(?:\x1b[PX^_][^\x1b\x18\x1a\n]*\n[^\x1b\x18\x1a]*(?:\x1b\\|[\x18\x1a]|\x1b?\Z))++"
+_UNFINISHED_ESCAPE = rb"\x1b(?:[ -/]*|\[[0-?]*[ -/]*|\][^\x07\x1b\x18\x1a\n]*\x1b?)\Z"
 _DRAWING = re.compile(r"(\r|\x08+|\x1b\[[0-9]*[CDGK])")
 _BLANK_LINES: Final = ("\r\x1b[K", "\r\x1b[0K", "\r\x1b[2K", "\x1b[2K\r")
 """What makes a line as if nothing had been written: how most progress bars begin each state."""
@@ -237,7 +239,7 @@ def _complete_part(data: bytes | bytearray, start: int) -> int:
     end = data.rfind(b"\n", start) + 1
     if not end or data.find(b"\x1b", start) < 0:
         return end
-    for begin, stop in reversed([match.span() for match in _STRINGS_OVER_LINES.finditer(data, start)]):
+    for begin, stop in reversed([match.span() for match in re.compile(_STRINGS_OVER_LINES).finditer(data, start)]):
         if begin < end <= stop:
             end = data.rfind(b"\n", start, begin) + 1
     return end
@@ -265,7 +267,7 @@ def _break_of_line(data: bytes) -> int:
 def _settled(data: bytes) -> int:
     """Return the length of `data` without an incomplete character or escape sequence at its end."""
     end = len(data)
-    if unfinished := _UNFINISHED_ESCAPE.search(data, max(0, end - _LONGEST_ESCAPE)):
+    if unfinished := re.compile(_UNFINISHED_ESCAPE).search(data, max(0, end - _LONGEST_ESCAPE)):
         end = unfinished.start()
     return character_boundary(data[:end])
 
@@ -313,13 +315,13 @@ def size_of_colours(data: bytes) -> int | None:
 
 def _colours(data: bytes) -> list[bytes]:
     """Return the different sequences of colours that a text begins with."""
-    return list(dict.fromkeys(_COLOUR.findall(data, 0, _COLOUR_SAMPLE)))[:_COLOURS_AT_ONCE]
+    return list(dict.fromkeys(re.compile(_COLOUR).findall(data, 0, _COLOUR_SAMPLE)))[:_COLOURS_AT_ONCE]
 
 
 def _without_escapes(data: bytes) -> bytes:
     """Return `data` with a mark in place of each escape sequence that draws nothing."""
     if _REMOVED in data:
-        return _INVISIBLE.sub(_REMOVED, data)
+        return re.compile(_INVISIBLE).sub(_REMOVED, data)
     colours = _colours(data)
     # Where there is nothing else, nothing can come together that was apart, and no mark is needed.
     alone = data.isascii() and sum(map(data.count, colours)) == data.count(b"\x1b")
@@ -327,7 +329,7 @@ def _without_escapes(data: bytes) -> bytes:
         data = data.replace(colour, b"" if alone else _REMOVED)
     if data.count(b"\x1b") == 2 * data.count(_REMOVED):
         return data
-    return _INVISIBLE_OR_REMOVED.sub(_REMOVED, data)
+    return re.compile(_INVISIBLE_OR_REMOVED).sub(_REMOVED, data)
 
 
 def _draws(text: str) -> bool:
