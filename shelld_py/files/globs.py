@@ -24,7 +24,7 @@ _LONGEST: Final = 1024
 _MOST_ALTERNATIVES: Final = 500
 """Globs that one with braces may stand for."""
 _MOST_CHARACTERS: Final = 50_000
-"""Of all globs of a request, written out: they are compiled in half a second."""
+"""Of all globs of a request, written out, or of the lines of a .gitignore: they are compiled within two seconds."""
 _MOST_RULES: Final = 10_000
 """Lines of a .gitignore that count."""
 _MOST_AT_ONCE: Final = 500
@@ -73,8 +73,17 @@ class IgnoreRules(Struct, frozen=True):
         """Return these rules and those of the .gitignore `text` in `directory`, relative to the top."""
         prefix = f"{directory}/" if directory else ""
         lines = text.split("\n", _MOST_RULES)[:_MOST_RULES]
-        rules = tuple(rule for line in lines if (rule := _ignore_rule(line.removesuffix("\r"))))
-        return type(self)((*self._files, _IgnoreFile(prefix, rules))) if rules else self
+        rules: list[_Rule] = []
+        left = _MOST_CHARACTERS
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            left -= min(len(line), _LONGEST)
+            if left < 0:
+                break
+            if rule := _ignore_rule(line.removesuffix("\r")):
+                rules.append(rule)
+        return type(self)((*self._files, _IgnoreFile(prefix, tuple(rules)))) if rules else self
 
     def ignore(self, path: str, *, directory: bool) -> bool:
         """Return whether `path`, relative to the top, is to be ignored: the last rule that matches decides.
@@ -109,10 +118,8 @@ class _IgnoreFile(Struct, frozen=True, dict=True):
 
     def may_match(self, path: str, name: str) -> bool:
         """Return False where no rule matches: to look for all of them at once takes a tenth of one after the other."""
-        if len(self.rules) > _MOST_AT_ONCE:
-            return True
         names, paths = self._at_once
-        return bool((names and names.fullmatch(name)) or (paths and paths.fullmatch(path)))
+        return any(some.fullmatch(name) for some in names) or any(some.fullmatch(path) for some in paths)
 
     def deciding(self, path: str, name: str, *, directory: bool) -> _Rule | None:
         """Return the last rule that matches."""
@@ -122,14 +129,15 @@ class _IgnoreFile(Struct, frozen=True, dict=True):
         return None
 
     @cached_property
-    def _at_once(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
-        """One expression for all rules of names, and one for all others; None where there are none."""
+    def _at_once(self) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
+        """Expressions that are many rules each: for those of names, and for all others."""
         return _any_of(self.rules, of_names=True), _any_of(self.rules, of_names=False)
 
 
-def _any_of(rules: Iterable[_Rule], *, of_names: bool) -> re.Pattern[str] | None:
+def _any_of(rules: Iterable[_Rule], *, of_names: bool) -> list[re.Pattern[str]]:
     parts = [f"(?:{rule.pattern.pattern})" for rule in rules if rule.of_names is of_names]
-    return re.compile("|".join(parts), re.DOTALL) if parts else None
+    starts = range(0, len(parts), _MOST_AT_ONCE)
+    return [re.compile("|".join(parts[start : start + _MOST_AT_ONCE]), re.DOTALL) for start in starts]
 
 
 def _written_out(text: str) -> list[str]:

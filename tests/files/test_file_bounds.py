@@ -114,6 +114,20 @@ def test_globs_have_a_bound_in_all() -> None:
         Globs.from_texts(["{a,b}" * 8 + "x" * 900] * 20)
 
 
+def test_rules_of_a_gitignore_have_a_bound_in_all() -> None:
+    """A mebibyte of them would take a minute to compile. Comments cost nothing, so they do not count."""
+    lines = ["first", *["# " + "c" * 1000] * 100, *["x" * 1000] * 49, "last", "x" * 1000, "none"]
+    rules = IgnoreRules().extended("", "\n".join(lines))
+    assert [name for name in ("first", "last", "none") if rules.ignore(name, directory=False)] == ["first", "last"]
+
+
+def test_many_rules_are_heeded_in_their_order() -> None:
+    """More than are one expression; the last that matches decides."""
+    rules = IgnoreRules().extended("", "\n".join(["a7", *(f"a{n}\nb/a{n}" for n in range(900)), "!a7", "c/"]))
+    ignored = [path for path in ("a0", "a7", "x/a899", "b/a8", "a900", "c") if rules.ignore(path, directory=False)]
+    assert ignored == ["a0", "x/a899", "b/a8"]
+
+
 @pytest.mark.parametrize(
     "glob", ["*a" * 30 + "b", "**/a" * 100 + "/b", "**/*a*a*a*a" * 50 + "b", "?" * 500 + "*" + "?*" * 200, "*" * 999]
 )
