@@ -109,7 +109,7 @@ def test_braces_that_stand_for_too_much_are_refused() -> None:
 
 def test_globs_have_a_bound_in_all() -> None:
     """Many long ones, with alternatives: to compile them would take minutes."""
-    assert Globs.from_texts([f"*.{number}" for number in range(5_000)])
+    assert Globs.from_texts([f"*.{number}" for number in range(300)])
     with pytest.raises(InvalidRequest, match="more than 50000 characters"):
         Globs.from_texts(["{a,b}" * 8 + "x" * 900] * 20)
 
