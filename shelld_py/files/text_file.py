@@ -12,6 +12,7 @@ and ends are found by comparing blocks, and then halves of the first block that 
 import codecs
 import difflib
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Self
 
@@ -26,6 +27,8 @@ _BLOCK = 1 << 16
 """Characters that are compared at once: a slice of them is copied quickly and compared at memory speed."""
 _WINDOW = 600
 """Lines of each text that difflib compares."""
+_MOST_PAIRS = 10_000
+"""Pairs of equal lines that difflib compares; of more, those that are often there count only beside others."""
 _MOST_LINES = 300
 _MOST_CHARACTERS = 20_000
 
@@ -332,7 +335,9 @@ def _window(text: str, start: int, end: int) -> tuple[list[str], bool]:
 
 def _hunks(old: list[str], new: list[str], offset: int, *, windowed: bool) -> Iterator[str]:
     """Yield the hunks of a unified diff. Where the texts go on behind the window, its edge is no difference."""
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    counts = Counter(new)
+    repeated = sum(counts[line] for line in old) > _MOST_PAIRS
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=repeated)
     groups = list(matcher.get_grouped_opcodes(_CONTEXT))
     if windowed and len(groups) > 1:
         groups.pop()

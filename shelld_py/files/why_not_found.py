@@ -28,7 +28,9 @@ _MOST_LINES_SHOWN = 30
 _MOST_WIDTH = 300
 """Characters of a line that are shown."""
 _LIKENESS_CHARACTERS = 2_000_000
-"""How much text is compared by likeness, which is slow: about a second for this much in the worst case."""
+"""How much text is looked through for what is like another."""
+_MOST_PAIRS = 5_000_000
+"""Pairs of characters that are compared by likeness, which is slow: a second for lines with the same two letters."""
 _LEAST_LIKENESS = 0.5
 _MOST_VOTES = 1_000_000
 """Pairs of equal lines that are counted."""
@@ -194,13 +196,17 @@ def _most_alike(lines: list[str], sought: list[str]) -> int | None:
     """Return the start at which the longest line of `sought` is most like a line of the file."""
     offset, target = max(enumerate(sought), key=lambda item: len(item[1].strip()))
     matcher = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2(target.strip().casefold()[:_MOST_WIDTH])
-    best, best_index, budget = _LEAST_LIKENESS, None, _LIKENESS_CHARACTERS
+    target = target.strip().casefold()[:_MOST_WIDTH]
+    matcher.set_seq2(target)
+    best, best_index, budget, pairs = _LEAST_LIKENESS, None, _LIKENESS_CHARACTERS, _MOST_PAIRS
     for index, line in enumerate(lines):
         budget -= len(line) + 1
-        if budget < 0:
+        if budget < 0 or pairs < 0:
             break
-        matcher.set_seq1(line.strip().casefold()[:_MOST_WIDTH])
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
-            best, best_index = ratio, index
+        candidate = line.strip().casefold()[:_MOST_WIDTH]
+        matcher.set_seq1(candidate)
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
+            pairs -= len(candidate) * len(target)
+            if (ratio := matcher.ratio()) > best:
+                best, best_index = ratio, index
     return None if best_index is None else max(best_index - offset, 0)

@@ -15,7 +15,7 @@ from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.open_file import OpenFile
 from shelld_py.files.paths import Location
 from shelld_py.files.reading import RawFile
-from shelld_py.files.text_file import content_etag
+from shelld_py.files.text_file import content_etag, unified_diff
 from shelld_py.files.why_not_found import nearest_text
 from shelld_py.linux.removal import remove_tree
 from tests.daemons import KEY, running_daemon
@@ -213,6 +213,23 @@ def test_nearest_text_of_many_equal_lines_is_found() -> None:
     near = nearest_text(body, wanted)
     assert near is not None
     assert near.last_line - near.first_line == 60_000
+
+
+def test_nearest_text_is_not_sought_among_lines_like_each_other_without_end() -> None:
+    """Each takes milliseconds to compare; the one that fits best, but for its case, is too far behind."""
+    near = nearest_text("\n".join(["ab" * 150] * 300 + ["BA" * 150]), "ba" * 150)
+    assert near is not None
+    assert near.first_line == 1
+    near = nearest_text("\n".join(["ab" * 150] * 20 + ["BA" * 150]), "ba" * 150)
+    assert near is not None
+    assert near.first_line == 21
+
+
+def test_lines_that_are_everywhere_are_no_common_ground_of_a_diff() -> None:
+    """To find the best of all ways to pair them takes half a minute."""
+    new = "".join(f"a\nb{number}\n" for number in range(300))
+    assert unified_diff("a\n" * 600, new, "x").count("\n a\n") <= 1
+    assert unified_diff("a\n" * 30, new, "x").count("\n a\n") == 30
 
 
 def test_unreadable_pseudo_file_is_no_fault() -> None:
