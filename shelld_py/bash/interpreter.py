@@ -118,7 +118,8 @@ class Interpreter(Root):
                 await asyncio.wait_for(bash._in_loop.wait(), BOOT_TIMEOUT)
             if bash.death or not bash._in_loop.is_set():
                 fault = "ended while it started" if bash.death else f"was not ready after {BOOT_TIMEOUT:g} s"
-                raise ShellStartFailed(f"{argv[0]} {fault}. It wrote: {_readable(seen)}")
+                first = f" It begins with {startup_file} (shell.startup_file)." if startup_file else ""
+                raise ShellStartFailed(f"{argv[0]} {fault}, and {_readable(seen)}.{first}")
             await bash.terminal.fence()
         except OSError as error:
             await bash.end()
@@ -422,4 +423,5 @@ def _reading(startup_file: str) -> list[str]:
 
 
 def _readable(data: bytes | bytearray) -> str:
-    return data.decode("utf-8", "replace").strip()[-500:] or "it wrote nothing"
+    text = data.decode("utf-8", "replace").strip()[-500:]
+    return f"wrote: {text}" if text else "wrote nothing"

@@ -67,3 +67,14 @@ def test_a_configured_file_that_is_not_there(start_daemon: Callable[..., Running
     daemon = start_daemon(shell__startup_file="/not/there")
     daemon.fresh()
     assert "shell.startup_file: there is no file '/not/there'" in daemon.log.read_text()
+
+
+def test_one_that_keeps_bash_from_coming_up_is_named(ready_daemon: RunningDaemon, tmp_path: Path) -> None:
+    """With what it wrote, if anything."""
+    file = tmp_path / "rc"
+    for text, told in (("kill -9 $$", "wrote nothing."), ("echo oops; kill -9 $$", "wrote: oops.")):
+        file.write_text(text)
+        answer = ready_daemon.json("POST", "/exec", json={"command": "true", "startup_file": str(file)})
+        assert answer["code"] == "shell_start_failed"
+        end = f"ended while it started, and {told} It begins with {file} (shell.startup_file)."
+        assert answer["detail"].endswith(end)
