@@ -53,6 +53,9 @@ from shelld_py.shells.data_directory import claim
 from shelld_py.units import format_duration
 from shelld_py.version import __version__
 
+_SWITCH_INTERVAL: Final = 0.0005
+"""Seconds after which a thread that renders lets the event loop go on. With Python's 5 ms a request that comes
+meanwhile would wait so long at each of its system calls."""
 _SCRAPERS: Final = 8
 """Connections for metrics at a time: a scraper or two, and somebody who looks."""
 _END_GRACE: Final = 0.5
@@ -187,6 +190,7 @@ class Daemon:
         self._idle.start()
         gc.freeze()
         gc.enable()  # the start does without it
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         status = 1
         try:
             waits: set[asyncio.Future[Any]] = {serving, self._stop_reason}
