@@ -313,12 +313,17 @@ class Interpreter(Root):
         """Undo what a program has done to the terminal, and to bash's descriptors of it.
 
         O_NONBLOCK belongs to the open file, which all that bash starts share with it. Copies of bash's descriptors
-        change it; where there are none to be had, it stays. That of its standard output, which is standard error too,
-        is kept: while bash reports, that is /dev/null.
+        change it; where there are none to be had, it stays. The last terminal that was seen as its standard output,
+        which is standard error too, is kept: while bash reports, something else is in its place.
         """
         self.terminal.restore()
         if self._process:
-            self._output_file = self._output_file or self._process.copies([1])
+            for descriptor in self._process.copies([1]):
+                if os.isatty(descriptor):
+                    self._forget_output_file()
+                    self._output_file = [descriptor]
+                else:
+                    os.close(descriptor)
             for descriptor in self._output_file:
                 os.set_blocking(descriptor, True)
             for descriptor in self._process.copies([0]):

@@ -149,7 +149,7 @@ class Bash(Interpreter):
             return
         if self._was_drained or self._drained():
             self._restore_terminal()
-            self._settled = True
+            self._settled = bool(self._output_file)  # else bash still reports, and its terminal has yet to be seen
 
     # --- its state ------------------------------------------------------------------------------------
 
