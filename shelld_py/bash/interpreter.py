@@ -79,6 +79,8 @@ class Interpreter(Root):
         self._typed_ahead = bytearray()
         self._text = b""
         self._over: asyncio.Future[Report | Death] | None = None
+        self._looked: tuple[processes.Used | None, str | None] | None = None
+        """What it had used and its directory, where all that its command wrote had been read before it had reported."""
 
     @classmethod
     async def start(
@@ -244,6 +246,7 @@ class Interpreter(Root):
     def _run(self, command: str, setup: Sequence[str]) -> None:
         """Have bash, which listens, evaluate `command`; `_ended` follows."""
         self._settled = self._was_drained = False
+        self._looked = None
         self._text = self._driver.command_text(command, self._carried, setup).encode("utf-8", "surrogateescape")
         self._over = self._loop.create_future()
         self._do(self._protocol.run(), None)
@@ -292,7 +295,7 @@ class Interpreter(Root):
 
     def _checked_directory(self, claimed: str) -> str:
         """Return `$PWD` where it is the truth, else what the kernel says."""
-        physical = processes.working_directory(self.pid)
+        physical = self._looked[1] if self._looked else processes.working_directory(self.pid)
         if physical is None or physical == claimed or physical == f"{claimed} (deleted)":
             return claimed
         with contextlib.suppress(OSError):
@@ -352,7 +355,12 @@ class Interpreter(Root):
         more = True
         while more:
             data, more = self._channels.read_reports()
-            for report in self._protocol.reports(data):
+            reports = self._protocol.reports(data)
+            if not self._protocol.report_repeats:
+                self._looked = None
+            elif not reports:
+                self._look_ahead()
+            for report in reports:
                 bell_heard = True
                 if report.kind is ReportKind.LOOP:
                     self._channels.rewind_text()  # bash opens the texts anew
@@ -360,6 +368,15 @@ class Interpreter(Root):
                     bell_heard = self._channels.bell_heard
                     self._take_start(report)
                 self._do(self._protocol.hear(report, bell_heard=bell_heard), report)
+
+    def _look_ahead(self) -> None:
+        """Look at what the end of a command needs to be known of, while bash is still about its report.
+
+        No trap of the user's can run until then where that report is the last one over again, which had none of those.
+        """
+        self._looked = None
+        if self._over and not self._carried.traps and self._drained():
+            self._looked = self.usage(), processes.working_directory(self.pid)
 
     def _do(self, actions: Sequence[Action], heard: Report | Death | None) -> None:
         for action in actions:

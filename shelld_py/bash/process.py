@@ -55,6 +55,8 @@ class Outcome(Struct, frozen=True):
     damage: str | None = None
     died_of: int | None = None
     """The signal that the command died of, where the kernel has told it; bash tells a status alone."""
+    used: processes.Used | None = None
+    """What bash had used by then, where nothing was to be waited for."""
 
 
 class Evaluation(Struct):
@@ -359,7 +361,9 @@ class Bash(Interpreter):
         """
         if not (evaluation and evaluation.on_end) or isinstance(ended, Death) or ended.kind is not ReportKind.RAN:
             return False
-        if not ended.prepared or ended.status > _SIGNALLED or self._protocol.damage or not self._drained():
+        if not ended.prepared or ended.status > _SIGNALLED or self._protocol.damage:
+            return False
+        if not (self._looked or self._drained()):
             return False
         on_end, evaluation.on_end = evaluation.on_end, None
         if on_end is None or self._over is None:
@@ -375,5 +379,5 @@ class Bash(Interpreter):
         self.terminal.sink = self._idle_sink
         if self.stderr_terminal:
             self.stderr_terminal.sink = self._idle_sink
-        on_end(Outcome(status=ended.status))
+        on_end(Outcome(status=ended.status, used=self._looked[0] if self._looked else self.usage()))
         return True

@@ -20,6 +20,8 @@ _LONGEST_TOKEN: Final = 1 << 20
 counts, which begins with EXIT, and the last, with the traps that the driver takes off."""
 _CUT: Final = b"\n'\n"
 """Between the two: the trap that was cut ends here, and has no name."""
+_LONGEST_REMEMBERED: Final = 4096
+"""Bytes of a record that is compared with the next one, which may come a byte at a time."""
 _STATE_TRAPS: Final = frozenset(("DEBUG", "ERR", "RETURN", "EXIT"))
 _TRAP: Final = "trap -- '"
 _LONGEST_NAME: Final = 15
@@ -83,19 +85,40 @@ class ReportParser:
         """What came before the tag of the record that is open."""
         self._record: list[bytes] = []
         self._exited: Report | None = None
+        self.repeats = False
+        """Whether the record that came last, or of which a part has come, is the one before over again."""
         self._last: tuple[bytes, list[Report]] = (b"", [])
+        """A record, and what it reported."""
+        self._same = b""
+        """The beginning of a record that may become the last one once more."""
+        self._open: bytes | None = None
+        """What has come of the record that is open; None where it is long, or another has come in front of it."""
 
     def feed(self, data: bytes) -> Sequence[Report]:
         """Take the next bytes; return the reports that are complete with them."""
-        alone = not self._pieces and self._listing is None
-        if alone and data == self._last[0]:
-            # Most commands leave all as it was: then the report of the last one is this one's.
-            return self._last[1]
+        begun = self._open
+        if not self._pieces and self._listing is None:
+            # Most commands leave all as it was: then the report of the last one is this one's. A record comes in two
+            # pieces where nobody is busy: bash writes the traps before the rest.
+            data, self._same = self._same + data, b""
+            last, reports = self._last
+            self.repeats = last.startswith(data)
+            if data == last:
+                return reports
+            if self.repeats:
+                self._same = data
+                return ()
+            begun = b""
         *tokens, rest = data.split(b"\0")
         reports = [report for token in tokens if (report := self._take(self._joined(token)))]
         self._keep(rest)
-        if alone and reports and not rest and self._listing is None and self._exited is None:
-            self._last = (data, reports)
+        record = None if begun is None or len(begun) + len(data) > _LONGEST_REMEMBERED else begun + data
+        if not reports:
+            self._open = record
+        else:
+            self._open = None
+            if record and not rest and self._listing is None and self._exited is None:
+                self._last = (record, reports)
         return reports
 
     def _keep(self, piece: bytes) -> None:
@@ -324,6 +347,11 @@ class Protocol:
         """The status with which the shell has said that it exits."""
         self._restores = restores
         self._returns = 0
+
+    @property
+    def report_repeats(self) -> bool:
+        """Whether bash reports what it reported last, as far as it has come with it."""
+        return self._parser.repeats
 
     @property
     def under_way(self) -> bool:

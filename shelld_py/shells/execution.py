@@ -199,7 +199,7 @@ class Execution:
         if outcome is None:
             self.run.promote()
             return
-        run, before, used = self.run, self._before, self._bash.usage()
+        run, before, used = self.run, self._before, outcome.used
         self.used = used
         if used and before:
             run.cpu_seconds = used.cpu_seconds - before.cpu_seconds

@@ -190,6 +190,23 @@ def test_equal_reports_are_read_once() -> None:
     assert (other.status, third) == (1, first)
 
 
+def test_equal_reports_are_read_once_however_they_are_cut() -> None:
+    """Also where it comes in pieces, or a byte at a time; one that begins likewise is read as ever."""
+    parser, data = ReportParser(TAG), ran(listing="trap -- 'a' USR1\n")
+    assert [list(parser.feed(piece)) for piece in (data[:20], data[20:40])] == [[], []]
+    (first,) = parser.feed(data[40:])
+    for cut in range(1, len(data)):
+        assert list(parser.feed(data[:cut])) == []
+        assert parser.repeats
+        assert list(parser.feed(data[cut:])) == [first]
+    assert [report for place in range(len(data)) for report in parser.feed(data[place : place + 1])] == [first]
+    other = ran("7 himBHs 0 ", listing="trap -- 'a' USR1\n")
+    assert list(parser.feed(other[:25])) == []
+    (second,) = parser.feed(other[25:])
+    assert (second.status, second.traps, parser.repeats) == (7, first.traps, False)
+    assert [report.status for report in parser.feed(data + other)] == [first.status, 7]
+
+
 @pytest.mark.parametrize(
     "listing",
     [
