@@ -45,7 +45,7 @@ from shelld_py.linux.descriptors import raise_limit
 from shelld_py.linux.held_port import HeldPort
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
-from shelld_py.linux.syscalls import be_subreaper
+from shelld_py.linux.syscalls import be_subreaper, return_large_blocks
 from shelld_py.linux.users import User, missing_capabilities
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
@@ -170,6 +170,7 @@ class Daemon:
             self._remove_temporary()
             raise
         be_subreaper()
+        return_large_blocks()
         oom.lower(self._oom_score_adj)
         self._computer.kernel_limits.take()
         # uvloop keeps SIGCHLD for itself in add_signal_handler; a handler of Python's own does as well.
