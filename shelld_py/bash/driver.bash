@@ -129,8 +129,9 @@ __shelld="$__shelld $-"; \builtin : 251</ || { @room@; };
 \builtin ulimit -S -n 1024 || \builtin ulimit -n 1024 || \builtin ulimit -S -n hard
 
 ### exit: report
-# The lines from the third on are parsed without aliases: one may have the name of a reserved word.
+# The lines behind `shopt -u` are parsed without aliases: one may have the name of a reserved word.
 \builtin test /proc/self -ef "/proc/$$" || \builtin return "${__shelld%% *}"
+\builtin enable . @builtins@
 \builtin shopt -q expand_aliases && __shelld[2]=s || __shelld[2]=u; \builtin shopt -u expand_aliases
 {
 \builtin mapfile -d '' -t -n 1 -O 1 __shelld <@scratch@

@@ -32,6 +32,7 @@ from shelld_py.linux.terminal import Sink, Terminal
 from shelld_py.linux.users import User
 from shelld_py.request_data import ShellDocument
 
+NOT_RUN: Final = "bash has not run the command: an earlier one has taken away what commands are run with."
 _SIGNALLED: Final = 128
 _CHECK_INTERVAL: Final = 0.2
 """As often as a supervisor looks whether bash hangs (repair.py acts on what it sees twice)."""
@@ -302,6 +303,8 @@ class Bash(Interpreter):
         if not ended.prepared:
             self._stderr_moved = evaluation.stderr_moved_before
         damage, self._protocol.damage = self._protocol.damage, None
+        if ended.kind is ReportKind.RAN and not ended.prepared:
+            damage = damage or NOT_RUN
         if evaluation.script.cleanup and ended.prepared:
             await self._clean_up(evaluation.script.cleanup)
         elif ended.kind is not ReportKind.RAN and self._directory_is_gone():

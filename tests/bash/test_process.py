@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shelld_py.bash.interpreter import HUNG_UP
+from shelld_py.bash.process import NOT_RUN
 from shelld_py.bash.repair import DAMAGE
 from shelld_py.errors import ShellStartFailed
 from shelld_py.linux.terminal_wait import blocked_read
@@ -137,6 +138,28 @@ def test_an_unfinished_substitution_does_not_damage_memory_of_bash(tmp_path: Pat
         assert (await shell.run(unfinished))[1].status in (1, 2)
         assert await shell.output('echo "a"') == "a\n"
         assert await shell.output(deep) == "deep\n"
+
+    in_bash(tmp_path, test)
+
+
+def test_a_command_that_bash_has_not_run_is_not_told_to_have_ended(tmp_path: Path) -> None:
+    """What takes away how commands are run leaves no status that looks like the next one's."""
+
+    async def test(shell: Driven) -> None:
+        await shell.run("enable -n eval enable")
+        _, outcome = await shell.run("echo one")
+        assert (outcome.status, outcome.damage) == (None, NOT_RUN)
+
+    in_bash(tmp_path, test)
+
+
+def test_an_exec_that_was_disabled_does_not_cost_the_shell_at_an_exit(tmp_path: Path) -> None:
+    """bash is executed anew then."""
+
+    async def test(shell: Driven) -> None:
+        await shell.run("x=kept; enable -n exec")
+        assert (await shell.run("exit 3"))[1].restored
+        assert await shell.output("echo $x") == "kept\n"
 
     in_bash(tmp_path, test)
 
