@@ -106,6 +106,8 @@ async def _read_raw(call: Call[RawFileQuery, None]) -> Response:
 async def _write_raw(call: Call[RawFileQuery, None]) -> ChangeResult:
     """Replace or make any file."""
     request, path = call.request, _path(call)
+    if "content-range" in request.headers:  # whoever sends a part would lose the rest of the file (RFC 9110, 9.3.4)
+        raise InvalidRequest("The body is to be the whole file: a part of one, with Content-Range, cannot be put.")
     if_none_match = request.headers.get("if-none-match")
     if if_none_match not in (None, "*"):
         raise InvalidRequest(f'If-None-Match must be "*": the file must not exist. It is {if_none_match!r}.')

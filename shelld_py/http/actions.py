@@ -8,6 +8,7 @@ from starlette.types import Scope
 from shelld_py.audit import key_fingerprint, told
 from shelld_py.errors import ShelldError
 from shelld_py.http.keylock import presented_key
+from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.run import Run
 
 _LONGEST_PATH: Final = 4096
@@ -32,7 +33,8 @@ def action(scope: Scope, status: int, error: ShelldError | None) -> dict[str, ob
     key = b"" if scope.get("visitor") else presented_key(scope)  # what else it sends is the port's
     client = scope.get("client")
     run = scope.get("run")
-    result = run.result() if run and not run.light else None
+    begun = isinstance(run, LiveRun) and run.light
+    result = run.result() if run and not begun else None
     return {
         "key": key_fingerprint(key) if key else None,
         "address": f"{client[0]}:{client[1]}" if client else None,

@@ -54,6 +54,13 @@ def test_a_command(audited: RunningDaemon) -> None:
     assert KEY not in text
 
 
+def test_a_repeat_that_joins_a_run_that_has_ended(audited: RunningDaemon) -> None:
+    """It is told as the first one was."""
+    first, second = (line_of(audited, "POST", "/run", json={"command": "exit 4", "run_id": "twice"}) for _ in range(2))
+    assert first["exit_code"] == 4
+    assert second == first
+
+
 @pytest.mark.parametrize(
     ("method", "path", "options", "members"),
     [

@@ -390,6 +390,16 @@ def test_body_over_the_limit_changes_nothing(place: Place) -> None:
     assert not (place.directory / "new.dat").exists()
 
 
+def test_a_part_of_a_file_is_not_taken_for_the_whole(place: Place) -> None:
+    """A body that says that it is a range would cost the rest of the file."""
+    refused = place.daemon.ask(
+        "PUT", f"/files/raw?path={place.directory}/a.txt", body=b"o", key="test-key",
+        headers={"Content-Range": "bytes 0-0/14"},
+    )  # fmt: skip
+    assert refused.status == 400
+    assert (place.directory / "a.txt").read_bytes() == b"one\ntwo\nthree\n"
+
+
 def test_socket_is_refused_at_once(place: Place) -> None:
     """It cannot be opened, and nobody waits for it."""
     with socket.socket(socket.AF_UNIX) as listener:
