@@ -39,15 +39,17 @@ curl $URL/exec -H "X-Shell-Key: $KEY" -H 'Content-Type: application/json' -d '{"
 - Paths of files are relative to the start directory. `replace` replaces every occurrence of `old_string`; give
   `expected_replacements`. `undo` takes back the last change of a file. Each change takes `if_match` (an `etag`), too.
 """
+_WORTH_IT: Final = 5
+"""So many names are longer than the path of the line that has them."""
 _OF_EVERY_CHANGE: Final = ("if_match", "if_none_match")
 
 
 @lru_cache(maxsize=1)
 def text(endpoints: tuple[Endpoint, ...]) -> str:
     """Return the whole text."""
-    parts = [_HEAD]
+    parts, told = [_HEAD], dict[tuple[str, ...], str]()
     for tag in Tag:
-        lines = [_line(endpoint) for endpoint in endpoints if endpoint.tag is tag and not _like_main(endpoint)]
+        lines = [_line(endpoint, told) for endpoint in endpoints if endpoint.tag is tag and not _like_main(endpoint)]
         parts.append(f"## {tag.value}\n\n" + "".join(lines))
     verbs = [endpoint.path.rpartition("/")[2] for endpoint in endpoints if _like_main(endpoint)]
     parts.append(
@@ -61,14 +63,24 @@ def _like_main(endpoint: Endpoint) -> bool:
     return endpoint.path.startswith("/sessions/{session_id}/")
 
 
-def _line(endpoint: Endpoint) -> str:
+def _line(endpoint: Endpoint, told: dict[tuple[str, ...], str]) -> str:
     """Return an endpoint in a line: what it takes in the query string and as JSON, and what it is for."""
     query = msgspec.structs.fields(endpoint.query) if endpoint.query else ()
     raw = endpoint.body is not None and endpoint.body.read is not None
     names = [] if raw else [field.name for field in query]
-    told = f" ?{'&'.join(names)}" if names else ""
+    takes = f" ?{_short(names, '&', endpoint.path, told)}".replace("?as ", "as ") if names else ""
     model = endpoint.body.model if endpoint.body else None
     if isinstance(model, type) and issubclass(model, msgspec.Struct):
         own = [field for field in msgspec.structs.fields(model) if field.name not in _OF_EVERY_CHANGE]
-        told += f" {{{', '.join(field.name + ('' if field.required else '?') for field in own)}}}"
-    return f"- `{endpoint.method} {endpoint.path}`{told}: {endpoint.summary.partition(';')[0]}\n"
+        members = [field.name + ("" if field.required else "?") for field in own]
+        takes += f" {{{_short(members, ', ', endpoint.path, told)}}}"
+    return f"- `{endpoint.method} {endpoint.path}`{takes}: {endpoint.summary.partition(';')[0]}\n"
+
+
+def _short(names: list[str], between: str, path: str, told: dict[tuple[str, ...], str]) -> str:
+    """Return the names; for those that an earlier line has told as well, at their beginning, only where."""
+    for earlier, where in told.items():
+        if len(earlier) >= _WORTH_IT and tuple(names[: len(earlier)]) == earlier:
+            return between.join([f"as `{where}`", *names[len(earlier) :]])
+    told[tuple(names)] = path
+    return between.join(names)
