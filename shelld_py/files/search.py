@@ -9,20 +9,23 @@ that the others need not be read; the lines come from here, by Python's `re`, th
 If ripgrep does not understand a pattern that `re` does, all files are read.
 """
 
+import contextlib
 import errno
 import heapq
 import os
 import posixpath
 import re
+import resource
 import signal
 import stat
 import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
-from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, ShelldError
+from shelld_py.errors import FileNotFound, InvalidRequest, NotAFile, SearchTooSlow, ShelldError
 from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.models import FindRequest, FindResult, FoundFile, Match, SearchRequest, SearchResult
 from shelld_py.files.open_file import meaning
@@ -39,6 +42,12 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
 """What the kernel says of a path on which something is no longer what it was when it was listed."""
 _ARGUMENTS = 2000
 """Files handed to one ripgrep. If their names exceed the kernel's limit (execve(2)), ripgrep is not used."""
+_MOST_CHARACTERS = 4_000_000
+"""Of all matches, with their lines of context: they are made an answer in the event loop."""
+_MOST_MEMORY = 256 << 20
+"""Bytes that a pattern may take for one file: `re` remembers each place that it could go back to."""
+_MEMORY_OF_A_CHARACTER = 64
+"""Bytes on top, for lines of one character."""
 _LINE_WIDTH = 1000
 """Characters of a matching line that are shown."""
 _OTHER_DIALECT = re.compile(r"\n|\\[<>]|\[\[|\[\^\[|&&|--|~~|\\u013[01]")
@@ -70,9 +79,8 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
 
     Raises `InvalidRequest` for a bad pattern or glob, and what `locate` raises for the path.
     """
-    _limit_time(scope.cpu_time)
-    pattern = _compiled(request)
-    _limit_time(0.0)
+    with limited(scope, request.pattern):
+        pattern = _compiled(request)
     include, exclude = Globs.from_texts(request.include), Globs.from_texts(request.exclude)
     with Tree(scope, request.path) as tree:
         files, skipped = [], 0
@@ -85,20 +93,25 @@ def search(scope: SearchScope, request: SearchRequest) -> SearchResult:
                 skipped += 1
         files.sort()
         matches: list[Match] = []
+        truncated, left = False, _MOST_CHARACTERS
         for path in _candidates(scope, request, tree, files):
             try:
                 body = tree.text(path)
             except (OSError, ShelldError):  # no text, or gone by now
                 continue
-            _limit_time(scope.cpu_time)
-            matches += _matches(body, pattern, tree.full_path(path), request, request.limit + 1 - len(matches))
-            _limit_time(0.0)
-            if len(matches) > request.limit:
+            with limited(scope, body):
+                for match in _matches(body, pattern, tree.full_path(path), request):
+                    left -= len(match.path) + len(match.text) + sum(map(len, (*match.before, *match.after)))
+                    if left < 0 or len(matches) == request.limit:
+                        truncated = True
+                        break
+                    matches.append(match)
+            if truncated:
                 break
         return SearchResult(
             path=tree.path,
-            matches=tuple(matches[: request.limit]),
-            truncated=len(matches) > request.limit,
+            matches=tuple(matches),
+            truncated=truncated,
             files_searched=len(files),
             files_skipped=skipped,
         )
@@ -273,9 +286,28 @@ def _listed(directory: int, *, strict: bool) -> list[tuple[str, os.stat_result]]
     return listed
 
 
-def _limit_time(seconds: float) -> None:
-    """Have this process ended when what follows takes more CPU time (SIGVTALRM, whose default action needs no help)."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+@contextlib.contextmanager
+def limited(scope: SearchScope, text: str) -> Iterator[None]:
+    """Bound what a pattern takes: time, of which the kernel ends this process, and memory.
+
+    The timer is SIGVTALRM, whose default action needs no help. Raises `SearchTooSlow` for want of memory.
+    """
+    if not scope.cpu_time:
+        yield
+        return
+    used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = used + _MOST_MEMORY + _MEMORY_OF_A_CHARACTER * len(text)
+    if soft == resource.RLIM_INFINITY or most < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    signal.setitimer(signal.ITIMER_VIRTUAL, scope.cpu_time)
+    try:
+        yield
+    except MemoryError:
+        raise SearchTooSlow("The pattern took too much memory for one file; try a simpler one.") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _compiled(request: SearchRequest) -> re.Pattern[str]:
@@ -336,28 +368,22 @@ def _found_by_ripgrep(command: Sequence[str], directory: int) -> frozenset[str] 
     return frozenset(os.fsdecode(name) for name in done.stdout.split(b"\0"))
 
 
-def _matches(body: str, pattern: re.Pattern[str], path: str, request: SearchRequest, most: int) -> list[Match]:
-    """Return the first `most` matching lines of a file."""
-    matches: list[Match] = []
+def _matches(body: str, pattern: re.Pattern[str], path: str, request: SearchRequest) -> Iterator[Match]:
+    """Yield the matching lines of a file."""
     lines = body.removesuffix("\n").split("\n") if body else []
     for index, line in enumerate(lines):
         text = line.removesuffix("\r")
         found = pattern.search(text)
         if not found:
             continue
-        matches.append(
-            Match(
-                path=displayable(path),
-                line=index + 1,
-                column=found.start() + 1,
-                text=_around(text, found.start()),
-                before=_context(lines[max(0, index - request.context) : index]),
-                after=_context(lines[index + 1 : index + 1 + request.context]),
-            )
+        yield Match(
+            path=displayable(path),
+            line=index + 1,
+            column=found.start() + 1,
+            text=_around(text, found.start()),
+            before=_context(lines[max(0, index - request.context) : index]),
+            after=_context(lines[index + 1 : index + 1 + request.context]),
         )
-        if len(matches) == most:
-            break
-    return matches
 
 
 def _context(lines: Sequence[str]) -> tuple[str, ...]:

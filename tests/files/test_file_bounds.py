@@ -8,13 +8,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shelld_py.errors import FileTooLarge, InvalidRequest, NotAFile, ShelldError
-from shelld_py.files import CreateRequest, ReplaceRequest
+from shelld_py.config import FileSettings
+from shelld_py.errors import FileTooLarge, InvalidRequest, NotAFile, SearchTooSlow, ShelldError
+from shelld_py.files import CreateRequest, ReplaceRequest, SearchRequest
 from shelld_py.files.blocking import Threads
 from shelld_py.files.globs import Globs, IgnoreRules
 from shelld_py.files.open_file import OpenFile
 from shelld_py.files.paths import Location
+from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.reading import RawFile
+from shelld_py.files.search import SearchScope, limited
 from shelld_py.files.text_file import content_etag, unified_diff
 from shelld_py.files.why_not_found import nearest_text
 from shelld_py.linux.removal import remove_tree
@@ -213,6 +216,26 @@ def test_nearest_text_of_many_equal_lines_is_found() -> None:
     near = nearest_text(body, wanted)
     assert near is not None
     assert near.last_line - near.first_line == 60_000
+
+
+def test_matches_have_a_bound_in_all(make_desk: DeskMaker) -> None:
+    """A hundred lines of context for each of thousands of lines would be a gigabyte."""
+    desk = make_desk()
+    (desk.root / "a.txt").write_text(("x" * 999 + "\n") * 200)
+    (desk.root / "b.txt").write_text("x\n")
+    found = desk.do(desk.service.perform(SearchRequest(pattern="x", context=100, limit=10_000)))
+    assert found.truncated
+    assert len(found.matches) < 50
+    assert all(match.path.endswith("a.txt") for match in found.matches)
+
+
+def test_pattern_that_takes_too_much_memory_is_stopped(tmp_path: Path) -> None:
+    """Python's `re` notes each place in a long line that it could go back to."""
+    policy = ReadPolicy.from_settings(FileSettings())
+    scope = SearchScope(str(tmp_path), (str(tmp_path),), policy, None, cpu_time=60.0)
+    with pytest.raises(SearchTooSlow, match="too much memory"), limited(scope, "text"):
+        bytearray(400 << 20)
+    assert len(bytearray(400 << 20)) == 400 << 20
 
 
 def test_nearest_text_is_not_sought_among_lines_like_each_other_without_end() -> None:
