@@ -39,7 +39,6 @@ from shelld_py.metadata import (
 from shelld_py.models import ActiveRun, KillResult, ShellState, ShellStatus
 from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.data_directory import own_directory
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.keys import pasted, typed
 from shelld_py.shells.limits import KernelLimits
 from shelld_py.shells.live_run import LiveRun
@@ -47,6 +46,7 @@ from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.run import Run
 from shelld_py.shells.screens import Screens
 from shelld_py.shells.shell import Shell
+from shelld_py.shells.startup import ShellContext
 from shelld_py.shells.states import MESSAGES, Event
 from shelld_py.shells.store import RunStore
 from shelld_py.version import __version__

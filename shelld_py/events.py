@@ -28,9 +28,9 @@ from shelld_py.event_data import (
 from shelld_py.files import ArchiveResult, ChangeResult, FileService
 from shelld_py.linux.ports import ListeningPort, listening_ports
 from shelld_py.models import RunResult, ShellState, as_json
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.registry import Shells
+from shelld_py.shells.startup import ShellContext
 from shelld_py.shells.supervision import ResourceMeter
 
 _MOST_KEPT: Final = 1000

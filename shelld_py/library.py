@@ -24,7 +24,7 @@ from shelld_py.models import KillResult, OnInput, OutputFormat, RunResult, Shell
 from shelld_py.output.excerpt import OutputChoice, with_output
 from shelld_py.request_data import Command, StartupRequest
 from shelld_py.shells import shell as shells
-from shelld_py.shells.execution import ShellContext
+from shelld_py.shells.startup import ShellContext
 from shelld_py.shells.store import RunStore
 
 _LOGGER: Final = logging.getLogger("shelld_py")

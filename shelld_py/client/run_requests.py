@@ -229,16 +229,11 @@ def output(
 
     Where nothing is there yet, it waits up to `wait` for output or the end. Raises `RunNotFound`.
     """
-    return output_call(f"{base}/output", cursor=cursor, stream=stream, limit=limit, format=format, wait=wait)
-
-
-def output_call(path: str, *, wait: Duration | None, **fields: object) -> Call[OutputPart]:
-    """Return the call that reads output by cursor."""
     return Call(
         method="GET",
-        path=path,
+        path=f"{base}/output",
         parse=decoded(OutputPart),
-        params=parameters(wait=wait, **fields),
+        params=parameters(wait=wait, cursor=cursor, stream=stream, limit=limit, format=format),
         wait=0.0 if wait is None else seconds(wait),
     )
 
@@ -338,8 +333,7 @@ def read_run(
 
     Where nothing is there yet, it waits up to `wait` for output or the end. Raises `RunNotFound`.
     """
-    path = f"{_run(base, run_id)}/output"
-    return output_call(path, cursor=cursor, stream=stream, limit=limit, format=format, wait=wait)
+    return output(_run(base, run_id), cursor=cursor, stream=stream, limit=limit, format=format, wait=wait)
 
 
 def wait_for_run(
@@ -370,12 +364,12 @@ def wait_for_run(
 
 def screen_of_run(base: str, run_id: str, *, wait: Duration | None = None, at: int | None = None) -> Call[Screen]:
     """Return what the terminal of a run shows, or showed at its end."""
-    return screen(f"{base}/{segment(run_id)}", wait=wait, at=at)
+    return screen(_run(base, run_id), wait=wait, at=at)
 
 
 def recording_of_run(base: str, run_id: str) -> Call[bytes]:
     """Return the recording of a run, for an asciinema player: an asciicast of version 2. Raises `RunNotFound`."""
-    return Call(method="GET", path=f"{base}/{segment(run_id)}/recording", parse=attrgetter("content"))
+    return Call(method="GET", path=f"{_run(base, run_id)}/recording", parse=attrgetter("content"))
 
 
 def type_into_run(

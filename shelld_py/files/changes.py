@@ -27,7 +27,14 @@ from shelld_py.files.models import (
     ReplaceResult,
     UpdateRequest,
 )
-from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through, precondition_failed
+from shelld_py.files.open_file import (
+    OpenFile,
+    check_preconditions,
+    check_writable,
+    open_if_there,
+    open_through,
+    precondition_failed,
+)
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import (
@@ -37,7 +44,6 @@ from shelld_py.files.storage import (
     NewFile,
     check_regular,
     check_same,
-    check_writable,
     place_link,
     read_all,
     status_of,

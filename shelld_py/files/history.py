@@ -9,10 +9,12 @@ which nobody keeps where a command has changed it since.
 """
 
 import contextlib
+import fcntl
 import itertools
 import os
 import re
 import secrets
+import signal
 import stat
 import threading
 import time
@@ -23,7 +25,7 @@ from msgspec import Struct
 from shelld_py.errors import ConfigError
 from shelld_py.files.models import Operation
 from shelld_py.files.open_file import OpenFile
-from shelld_py.files.storage import NO_ROOM, Attributes, FileIdentity, Fingerprint, clone, copy_content, no_writers
+from shelld_py.files.storage import NO_ROOM, Attributes, FileIdentity, Fingerprint, clone, copy_content
 from shelld_py.linux.descriptors import Descriptor
 from shelld_py.linux.users import own_files
 from shelld_py.units import format_size
@@ -135,7 +137,7 @@ class History:
         """
         if file.status.st_nlink != 1:
             return False
-        with no_writers(file.descriptor) as alone:
+        with _no_writers(file.descriptor) as alone:
             if not alone or FileIdentity.from_status(os.fstat(file.descriptor)) != file.identity:
                 return False
             path = f"/proc/self/fd/{file.descriptor}"
@@ -356,3 +358,23 @@ def _make_private(directory: str) -> None:
             os.chmod(directory, 0o700)
     except OSError as error:
         raise ConfigError(f"files.backup_directory: {directory} cannot be used: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _no_writers(descriptor: int) -> Iterator[bool]:
+    """Tell whether nobody has the file open for writing; as long as that lasts, nobody can open it so.
+
+    A read lease (fcntl(2), Leases) is refused where there is a writer, mapped memory included, and where the file
+    belongs to somebody else. Whoever opens the file meanwhile waits, and we get a signal: SIGURG, which does
+    nothing, rather than SIGIO, whose default action would end the daemon.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -144,6 +144,25 @@ def check_preconditions(
         raise precondition_failed(path, f"if_match is {wanted}, but the etag is {file.etag}", file.etag)
 
 
+def check_writable(directory: int, name: str, status: os.stat_result, path: str) -> None:
+    """Raise `PermissionDenied` when the file is read-only.
+
+    rename(2) would not ask: it needs rights on the directory alone. A file without any write bit is taken at its
+    word even when root asks.
+    """
+    writable = status.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=directory, effective_ids=True)
+    if not writable:
+        detail = f"{path} is read-only (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was changed; chmod it first."
+        raise PermissionDenied(detail, path=path)
+
+
+def check_readable(status: os.stat_result, path: str) -> None:
+    """Raise `PermissionDenied` where nobody may read the file: without any read bit it is taken at its word, too."""
+    if not status.st_mode & 0o444:
+        detail = f"{path} may be read by nobody (mode {stat.S_IMODE(status.st_mode):04o}); chmod it first."
+        raise PermissionDenied(detail, path=path)
+
+
 def precondition_failed(path: str, reason: str, etag: str | None) -> PreconditionFailed:
     """Return the error for a condition that does not hold; `etag` is the present one."""
     detail = f"{path} is not as expected: {reason}. Nothing was changed; read the file again."

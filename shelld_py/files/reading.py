@@ -31,10 +31,10 @@ from shelld_py.files.models import (
     ViewRequest,
     ViewResult,
 )
-from shelld_py.files.open_file import OpenFile, directory_needed, meaning
+from shelld_py.files.open_file import OpenFile, check_readable, directory_needed, meaning
 from shelld_py.files.paths import AllowedDirectories, Location, displayable, open_by_walk, readable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.storage import check_readable, chunks_of
+from shelld_py.files.storage import chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
 from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
 from shelld_py.models import utc_timestamp

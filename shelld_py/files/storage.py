@@ -22,14 +22,13 @@ import fcntl
 import hashlib
 import os
 import secrets
-import signal
 import stat
 from collections.abc import Callable, Iterator
 from typing import Self
 
 from msgspec import Struct
 
-from shelld_py.errors import FileChanged, NotAFile, PermissionDenied, ShelldError
+from shelld_py.errors import FileChanged, NotAFile, ShelldError
 from shelld_py.files.blocking import check_stopped
 from shelld_py.files.paths import readable
 from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
@@ -229,45 +228,6 @@ def _extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
         if start < size:
             yield start, min(end, size)
         position = end
-
-
-@contextlib.contextmanager
-def no_writers(descriptor: int) -> Iterator[bool]:
-    """Tell whether nobody has the file open for writing; as long as that lasts, nobody can open it so.
-
-    A read lease (fcntl(2), Leases) is refused where there is a writer, mapped memory included, and where the file
-    belongs to somebody else. Whoever opens the file meanwhile waits, and we get a signal: SIGURG, which does
-    nothing, rather than SIGIO, whose default action would end the daemon.
-    """
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-
-
-def check_writable(directory: int, name: str, status: os.stat_result, path: str) -> None:
-    """Raise `PermissionDenied` when the file is read-only.
-
-    rename(2) would not ask: it needs rights on the directory alone. A file without any write bit is taken at its
-    word even when root asks.
-    """
-    writable = status.st_mode & 0o222 and os.access(name, os.W_OK, dir_fd=directory, effective_ids=True)
-    if not writable:
-        detail = f"{path} is read-only (mode {stat.S_IMODE(status.st_mode):04o}). Nothing was changed; chmod it first."
-        raise PermissionDenied(detail, path=path)
-
-
-def check_readable(status: os.stat_result, path: str) -> None:
-    """Raise `PermissionDenied` where nobody may read the file: without any read bit it is taken at its word, too."""
-    if not status.st_mode & 0o444:
-        detail = f"{path} may be read by nobody (mode {stat.S_IMODE(status.st_mode):04o}); chmod it first."
-        raise PermissionDenied(detail, path=path)
 
 
 def check_same(directory: int, name: str, identity: FileIdentity, path: str) -> None:

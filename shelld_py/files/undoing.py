@@ -14,10 +14,10 @@ import os
 from shelld_py.errors import FileChanged, FileNotFound, NotAFile, NothingToUndo, PathNotAllowed, PermissionDenied
 from shelld_py.files.history import Backup, History, LinkBackup, NoBackup, Step
 from shelld_py.files.models import HistoryRequest, HistoryResult, KeptChange, Operation, UndoRequest, UndoResult
-from shelld_py.files.open_file import OpenFile, check_preconditions, open_if_there, open_through
+from shelld_py.files.open_file import OpenFile, check_preconditions, check_readable, open_if_there, open_through
 from shelld_py.files.paths import AllowedDirectories, Location, displayable
 from shelld_py.files.policy import ReadPolicy
-from shelld_py.files.storage import Fingerprint, NewFile, check_readable, check_same, status_of, sync_directory
+from shelld_py.files.storage import Fingerprint, NewFile, check_same, status_of, sync_directory
 from shelld_py.files.text_file import unified_diff
 from shelld_py.models import utc_timestamp
 

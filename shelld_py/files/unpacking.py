@@ -24,8 +24,9 @@ from msgspec.structs import replace
 
 from shelld_py.errors import BadArchive, FileAlreadyExists, FileTooLarge, NotADirectory
 from shelld_py.files.models import ArchiveResult
+from shelld_py.files.open_file import check_writable
 from shelld_py.files.paths import DirectoryOpener, Location, displayable
-from shelld_py.files.storage import Attributes, FileIdentity, NewFile, check_writable, place_link, status_of
+from shelld_py.files.storage import Attributes, FileIdentity, NewFile, place_link, status_of
 from shelld_py.linux.descriptors import Descriptor
 from shelld_py.units import format_size
 

@@ -3,7 +3,6 @@
 __all__ = [
     "conditions",
     "data_directory",
-    "execution",
     "keys",
     "limits",
     "live_run",
@@ -12,6 +11,7 @@ __all__ = [
     "run",
     "screens",
     "shell",
+    "startup",
     "states",
     "store",
     "supervision",

@@ -13,13 +13,17 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from shelld_py.errors import ConfigError
+from shelld_py.linux.descriptors import DescriptorHolder
+
+_T = TypeVar("_T")
 
 MARK: Final = ".shelld-py"
+_LOCK: Final = "lock"
 _MARK_TEXT: Final = b"The data of a shelld-py daemon, which makes, changes and removes files here.\n"
 _SUBDIRECTORY: Final = "shelld-py"
 _PRIVATE: Final = 0o700
@@ -30,6 +34,53 @@ _WRITABLE_BY_GROUP: Final = 0o020
 _FILE_OF_A_RUN: Final = re.compile(r"snapshot\.json(\.new)?|(output|stderr)\.log(\.\d+\.\d+)?")
 _MOST_LOOKED_AT: Final = 100_000
 """Entries of a directory that are looked at to know it again; one with more is nobody's that we know."""
+
+
+class HeldDirectory(DescriptorHolder):
+    """The data directory, which is locked by us from `take` until `close`."""
+
+    def __init__(self, path: Path, names: Sequence[str], make: Callable[[], None], logger: logging.Logger) -> None:
+        """`make` makes what is missing of `names`, the directories in it."""
+        self._path = path
+        self._names = names
+        self._make = make
+        self._logger = logger
+
+    def take(self) -> None:
+        """Make it where it is missing, and lock it. Raises `ConfigError`."""
+        with calling("mkdir", self._path):
+            self._path.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+        self.descriptor = _locked(self._path / _LOCK, self._logger)
+
+    def use(self, work: Callable[[], _T]) -> _T:
+        """Do what wants the directories: once more, when they had been removed and are made anew. Raises `OSError`."""
+        try:
+            return work()
+        except FileNotFoundError:
+            if not self._made_anew():
+                raise
+            return work()
+
+    def _made_anew(self) -> bool:
+        """Make what is missing, which a command may have removed; whether something was."""
+        if self.descriptor < 0:
+            return False
+        if self._path.is_dir() and all((self._path / name).is_dir() for name in self._names):
+            return False
+        try:
+            if claim(self._path, self._logger) != self._path:
+                return False
+            if not is_file(self._path / _LOCK):
+                held, self.descriptor = self.descriptor, _locked(self._path / _LOCK, self._logger)
+                os.close(held)
+            self._make()
+        except ConfigError as error:
+            self._logger.error("%s", error)
+            return False
+        self._logger.warning(
+            "%s was removed by somebody else, and is made anew: the runs that had ended are lost", self._path
+        )
+        return True
 
 
 @contextlib.contextmanager
@@ -76,7 +127,7 @@ def own_directory(path: Path, logger: logging.Logger) -> None:
             path.chmod(_PRIVATE)
 
 
-def lock(path: Path, logger: logging.Logger) -> int:
+def _locked(path: Path, logger: logging.Logger) -> int:
     """Lock the directory of `path`, a file; return the descriptor that holds the lock. Raises `ConfigError`."""
     if not is_file(path):
         put_aside(path, logger)
@@ -149,7 +200,7 @@ def _made_without_mark(directory: Path, status: os.stat_result) -> bool:
 
     Such a daemon has set the mode 0700 of whatever directory it was given, so the runs decide.
     """
-    lock, runs = directory / "lock", directory / "runs"
+    lock, runs = directory / _LOCK, directory / "runs"
     if status.st_uid != os.geteuid() or not is_file(lock) or lock.stat().st_size:
         return False
     if not (_is_directory(runs) and _is_directory(directory / "unpublished")):

@@ -10,35 +10,26 @@ nothing but the ending. What is looked at in between is in supervision.py, the j
 
 import asyncio
 import contextlib
-import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from functools import cached_property, partial
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct, field
-
-from shelld_py.bash.keeper import Keepers
 from shelld_py.bash.process import Bash, Outcome
 from shelld_py.bash.program import Program
-from shelld_py.config import LimitSettings, ShellSettings
 from shelld_py.errors import StdinFull, StdinGap
 from shelld_py.linux import processes
 from shelld_py.linux.cgroups import ShellCgroup
-from shelld_py.linux.oom import KillCounter, MemoryLimit
-from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.processes import ProcessStat, Used
-from shelld_py.linux.users import User
-from shelld_py.models import Cause, RunStatus, ShellState, Stream, Streams
+from shelld_py.models import Cause, RunStatus, Stream, Streams
 from shelld_py.shells.background import Background, left_behind
 from shelld_py.shells.endings import after_kernel_kills, judge, with_message
-from shelld_py.shells.limits import MemoryWarnings, limited
+from shelld_py.shells.limits import MemoryWarnings
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.run import Ending
-from shelld_py.shells.store import RunStore
+from shelld_py.shells.startup import ShellContext
 from shelld_py.shells.supervision import Supervisor, kills_so_far
 from shelld_py.units import format_duration
 
@@ -68,50 +59,6 @@ _SIGNALLED: Final = 128
 
 _MOST_UNREAD: Final = 16 * 1024 * 1024
 """Bytes of input that may wait in memory, but for what comes when none waits: as large as a request is by default."""
-
-
-class ShellContext(Struct, frozen=True, kw_only=True, dict=True):
-    """What a shell and its runs need from outside; durations in seconds."""
-
-    settings: ShellSettings
-    user: User | None = None
-    """Whom shells run as; None for the daemon's own user, or whom a request names."""
-    environment: Mapping[str, str]
-    directory: str
-    log_directory: Path
-    log_max: int
-    kill_grace: float
-    command_lifetime: float
-    limits: LimitSettings
-    on_breach: Callable[[str], None]
-    """Called with the session id of a shell that has broken a limit."""
-    open_files: tuple[int, int]
-    oom_score_adj: int | None = None
-    """What shells get; None leaves them what the daemon has."""
-    make_cgroup: Callable[[], ShellCgroup | None] = lambda: None
-    """Returns a cgroup for a shell, its limits set; None where there is none to be had."""
-    kill_counter: KillCounter | None = None
-    memory_limit: MemoryLimit | None = None
-    """That of the container which the daemon is in."""
-    on_run_started: list[Callable[[LiveRun], None]] = field(default_factory=list)
-    """Called with each run that has begun."""
-    on_run_awaiting_input: list[Callable[[LiveRun], None]] = field(default_factory=list)
-    """Called with a run that is seen waiting for input, each time that it begins to."""
-    on_run_warning: list[Callable[[LiveRun], None]] = field(default_factory=list)
-    """Called with a run that comes near to a limit of memory, each time that it is warned of one."""
-    on_state: list[Callable[[str, ShellState, ShellState], None]] = field(default_factory=list)
-    """Called with the session id of a shell whose state, as clients see it, has changed; with it and the one before."""
-    on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
-    """Called with each run that has ended."""
-    store: RunStore
-    reaper: Reaper
-    keepers: Keepers = field(default_factory=Keepers)
-    logger: logging.Logger
-
-    @cached_property
-    def limited(self) -> bool:
-        """Whether there are limits that somebody has to look after."""
-        return limited(self.limits)
 
 
 class Execution:

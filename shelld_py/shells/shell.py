@@ -22,12 +22,12 @@ from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.models import Cause, Foreground, KillResult, Resources, RunStatus, ShellState
 from shelld_py.request_data import Command, ShellDocument, StartupRequest
 from shelld_py.shells.background import Background
-from shelld_py.shells.execution import PROMOTED_AFTER, Execution, ShellContext
+from shelld_py.shells.execution import PROMOTED_AFTER, Execution
 from shelld_py.shells.limits import remove_cgroup
 from shelld_py.shells.live_run import LiveRun
 from shelld_py.shells.record import DEFAULT_SIZE
 from shelld_py.shells.run import Comparison, Ending, Run
-from shelld_py.shells.startup import Startup, is_directory
+from shelld_py.shells.startup import ShellContext, Startup, is_directory
 from shelld_py.shells.states import MESSAGES, Event, State, StateMachine
 from shelld_py.shells.supervision import ResourceMeter
 

@@ -1,35 +1,85 @@
 """What a shell's bash is started with: what a request may ask for, and what the settings and its user add to that.
 
-It knows bash as a process and what shells are given to work with, but neither the state of a shell nor its runs.
+It knows bash as a process, and says what shells and runs are given to work with, but not the state of a shell.
 """
 
+import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shelld_py.bash.command import VARIABLE, check_command, check_encodable, check_environment
 from shelld_py.bash.confinement import Confinement
+from shelld_py.bash.keeper import Keepers
 from shelld_py.bash.process import Bash
 from shelld_py.bash.program import Program
 from shelld_py.bash.state import check_document
-from shelld_py.config import OnExit
+from shelld_py.config import LimitSettings, OnExit, ShellSettings
 from shelld_py.errors import InvalidRequest, UserNotAllowed
 from shelld_py.linux.cgroups import ShellCgroup
 from shelld_py.linux.descriptors import require
+from shelld_py.linux.oom import KillCounter, MemoryLimit
+from shelld_py.linux.orphans import Reaper
 from shelld_py.linux.terminal import Sink
 from shelld_py.linux.users import User
-from shelld_py.models import Streams
+from shelld_py.models import ShellState, Streams
 from shelld_py.request_data import Command, ShellDocument, StartupRequest
-from shelld_py.shells.execution import ShellContext
-from shelld_py.shells.limits import process_ceiling, remove_cgroup
+from shelld_py.shells.limits import limited, process_ceiling, remove_cgroup
+from shelld_py.shells.live_run import LiveRun
+from shelld_py.shells.store import RunStore
 
 _DESCRIPTORS: Final = 32
 """Descriptors that must be free to start a bash: it takes 13 in the daemon, and as many again for a moment."""
+
+
+class ShellContext(Struct, frozen=True, kw_only=True, dict=True):
+    """What a shell and its runs need from outside; durations in seconds."""
+
+    settings: ShellSettings
+    user: User | None = None
+    """Whom shells run as; None for the daemon's own user, or whom a request names."""
+    environment: Mapping[str, str]
+    directory: str
+    log_directory: Path
+    log_max: int
+    kill_grace: float
+    command_lifetime: float
+    limits: LimitSettings
+    on_breach: Callable[[str], None]
+    """Called with the session id of a shell that has broken a limit."""
+    open_files: tuple[int, int]
+    oom_score_adj: int | None = None
+    """What shells get; None leaves them what the daemon has."""
+    make_cgroup: Callable[[], ShellCgroup | None] = lambda: None
+    """Returns a cgroup for a shell, its limits set; None where there is none to be had."""
+    kill_counter: KillCounter | None = None
+    memory_limit: MemoryLimit | None = None
+    """That of the container which the daemon is in."""
+    on_run_started: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with each run that has begun."""
+    on_run_awaiting_input: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with a run that is seen waiting for input, each time that it begins to."""
+    on_run_warning: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with a run that comes near to a limit of memory, each time that it is warned of one."""
+    on_state: list[Callable[[str, ShellState, ShellState], None]] = field(default_factory=list)
+    """Called with the session id of a shell whose state, as clients see it, has changed; with it and the one before."""
+    on_run_ended: list[Callable[[LiveRun], None]] = field(default_factory=list)
+    """Called with each run that has ended."""
+    store: RunStore
+    reaper: Reaper
+    keepers: Keepers = field(default_factory=Keepers)
+    logger: logging.Logger
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether there are limits that somebody has to look after."""
+        return limited(self.limits)
 
 
 class Startup(Struct, frozen=True):

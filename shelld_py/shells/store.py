@@ -29,12 +29,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from shelld_py.config import OutputSettings
-from shelld_py.errors import ConfigError, Overloaded, RunIdConflict, RunNotFound
+from shelld_py.errors import Overloaded, RunIdConflict, RunNotFound
 from shelld_py.models import RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.output.log import OutputLog
 from shelld_py.output.timing import Timing
 from shelld_py.request_data import Command
-from shelld_py.shells.data_directory import calling, claim, is_file, lock
+from shelld_py.shells.data_directory import HeldDirectory
 from shelld_py.shells.directories import RunDirectories
 from shelld_py.shells.journal import LARGEST_FRAME, Frame, Journal
 from shelld_py.shells.live_run import SHORT, LiveRun
@@ -57,14 +57,13 @@ class RunStore:
     def __init__(self, directory: Path, settings: OutputSettings, logger: logging.Logger) -> None:
         self._directories = RunDirectories(directory / "runs", directory / "unpublished")
         self._journal = Journal(directory / "journal", logger)
-        self._lock_path = directory / "lock"
+        self._held = HeldDirectory(directory, ("runs", "unpublished", "journal"), self._make, logger)
         self._settings = settings
         self._logger = logger
         self._runs: dict[str, LiveRun | Kept] = {}
         self._ended: deque[str] = deque()
         """The runs that are kept, of which the first is the next to go."""
         self._last_number = 0
-        self._lock = -1
         self._tidying: asyncio.Handle | None = None
 
     def open(self) -> None:
@@ -73,11 +72,8 @@ class RunStore:
         Whatever lies there, the runs that can be read are found. Raises `ConfigError` when another daemon uses the
         directory, or when the system refuses.
         """
-        directory = self._lock_path.parent
-        with calling("mkdir", directory):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            self._lock = lock(self._lock_path, self._logger)
+            self._held.take()
             self._directories.open(self._logger)
             recovery = Recovery(self._journal, self._directories, self._settings.log_max, self._logger)
             for entry in sorted(recovery.entries(), key=attrgetter("number")):
@@ -90,37 +86,10 @@ class RunStore:
             raise
         self._directories.remove_all(self._expired())
 
-    def _on_disk(self, work: Callable[[], _T]) -> _T:
-        """Do what wants the directories: once more, when they had been removed and are made anew. Raises `OSError`."""
-        try:
-            return work()
-        except FileNotFoundError:
-            if not self._made_anew():
-                raise
-            return work()
-
-    def _made_anew(self) -> bool:
-        """Make what is missing of the data directory, which a command may have removed; whether something was."""
-        directory = self._lock_path.parent
-        if self._lock < 0:
-            return False
-        if directory.is_dir() and all((directory / name).is_dir() for name in ("runs", "unpublished", "journal")):
-            return False
-        try:
-            if claim(directory, self._logger) != directory:
-                return False
-            if not is_file(self._lock_path):
-                held, self._lock = self._lock, lock(self._lock_path, self._logger)
-                os.close(held)
-            self._directories.make(self._logger)
-            self._journal.make()
-        except ConfigError as error:
-            self._logger.error("%s", error)
-            return False
-        self._logger.warning(
-            "%s was removed by somebody else, and is made anew: the runs that had ended are lost", directory
-        )
-        return True
+    def _make(self) -> None:
+        """Make what is missing below the directory. Raises `ConfigError`."""
+        self._directories.make(self._logger)
+        self._journal.make()
 
     def close(self) -> None:
         """Give the directory free. What comes after it, such as the end of a run that was killed, writes nothing more.
@@ -132,9 +101,7 @@ class RunStore:
         if self._tidying:
             self._tidying.cancel()
         self._journal.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._held.close()
 
     # --- the course of a run --------------------------------------------------------------------------
 
@@ -153,7 +120,7 @@ class RunStore:
     def promote(self, run: LiveRun) -> None:
         """Give a light run its directory, which gets its name with the first snapshot, and its logs there."""
         try:
-            self._on_disk(partial(self._directories.take, run.run_id))
+            self._held.use(partial(self._directories.take, run.run_id))
         except OSError as error:
             self._logger.error("run %s: its directory cannot be made: %s", run.run_id, error)
         path_of, log_max = partial(self._directories.log_path, run.run_id), self._settings.log_max
@@ -173,7 +140,7 @@ class RunStore:
         entry = Kept(run.run_id, run.session_id, run.status, run.number)
         output = run.held
         try:
-            entry.place = self._on_disk(partial(self._journal.append, run.record().packed(), output))
+            entry.place = self._held.use(partial(self._journal.append, run.record().packed(), output))
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             run.note_loss(len(output))
@@ -251,7 +218,7 @@ class RunStore:
             return False
         entry = Kept(run.run_id, run.session_id, run.status, run.number)
         try:
-            entry.place = self._on_disk(partial(self._journal.append, packed, output))
+            entry.place = self._held.use(partial(self._journal.append, packed, output))
         except OSError as error:
             self._logger.error("run %s: it cannot be written to the journal: %s", run.run_id, error)
             return False
@@ -418,7 +385,7 @@ class RunStore:
             return
         self._directories.remove_all(expired[1:])
         try:
-            self._on_disk(partial(self._directories.prepare, expired[0] if expired else None))
+            self._held.use(partial(self._directories.prepare, expired[0] if expired else None))
         except OSError as error:
             self._logger.error("no directory can be made for the next run: %s", error)
 

@@ -11,8 +11,8 @@ from shelld_py.config import LimitSettings, OutputSettings, ShellSettings
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
 from shelld_py.models import ShellState
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.shell import Shell
+from shelld_py.shells.startup import ShellContext
 from shelld_py.shells.store import RunStore
 
 LOGGER = logging.getLogger("tests.shells")

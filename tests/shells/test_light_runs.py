@@ -12,9 +12,9 @@ import pytest
 
 from shelld_py.models import Cause, RunResult, RunStatus, ShellState, Stream, Streams
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.live_run import SHORT, LiveRun
 from shelld_py.shells.shell import Shell
+from shelld_py.shells.startup import ShellContext
 from tests.daemons import LONG
 from tests.shells.places import in_shell, until, with_context
 

@@ -10,9 +10,9 @@ import pytest
 from shelld_py.errors import InvalidRequest, SessionNotFound, ShuttingDown, TooManySessions
 from shelld_py.models import RunStatus, ShellState
 from shelld_py.request_data import Command, StartupRequest
-from shelld_py.shells.execution import ShellContext
 from shelld_py.shells.registry import MAIN, Shells
 from shelld_py.shells.shell import Shell
+from shelld_py.shells.startup import ShellContext
 from tests.shells.places import until, with_context
 
 
