@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from shelld_py.models import Cause, RunStatus, ShellState, Stream
+from shelld_py.models import Cause, RunStatus, ShellState, Stream, within_calendar
 from shelld_py.output.excerpt import text_size
 from shelld_py.output.log import OutputLog
 from shelld_py.shells.directories import LOG_NAMES, SNAPSHOT, RunDirectories
@@ -55,6 +55,8 @@ class Recovery:
         for place, record in self._journal.open():
             try:
                 key = decode(record)
+                if within_calendar(seconds := key.started_at / 1000) != seconds:
+                    raise ValueError(f"it was started {seconds} s after 1970")
             except (ValueError, RecursionError):
                 unread += 1
                 continue
@@ -93,7 +95,13 @@ class Recovery:
                     unread.append(f"{run_id!r} ({error})")
                     record = entry.record = _lost(record)
             entry.status = record.status
-            packed = record.packed()
+            try:
+                packed = record.packed()
+            except OverflowError as error:  # a number that no daemon has written
+                unread.append(f"{run_id!r} ({error})")
+                if lost := self._unreadable(run_id, error):
+                    yield lost
+                continue
             if len(packed) <= LARGEST_FRAME:
                 with contextlib.suppress(OSError):  # it lies in the directory, too
                     entry.place = self._journal.append(packed)
@@ -109,7 +117,7 @@ class Recovery:
         record = Record(
             run_id=run_id,
             session_id="",
-            started_at=int(self._directories.changed_at(run_id) * 1000),
+            started_at=int(within_calendar(self._directories.changed_at(run_id)) * 1000),
             status=RunStatus.LOST,
             in_directory=True,
             command="",
@@ -134,7 +142,7 @@ class Recovery:
                 status = os.lstat(path)
                 if not stat.S_ISREG(status.st_mode):
                     continue
-                last_written = max(last_written, status.st_mtime)
+                last_written = max(last_written, within_calendar(status.st_mtime))
                 log = OutputLog.load(path, self._log_max)
             except OSError:
                 continue

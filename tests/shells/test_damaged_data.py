@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import os
+import re
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,33 @@ def test_a_store_opens_whatever_lies_there(data: st.DataObject, original: Path, 
             store.close()
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+@pytest.mark.parametrize("far", ["duration", "last written", "start"])
+def test_times_that_no_daemon_has_written(original: Path, far: str) -> None:
+    """However far from now they are, the store opens, and lists the run. On a tmpfs, which keeps any time of a file."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as shm:
+        directory = Path(shm) / "data"
+        shutil.copytree(original, directory)
+        run = directory / "runs/going-on"
+        snapshot = run / "snapshot.json"
+        if far == "duration":
+            snapshot.write_text(re.sub(r'"duration":[^,]*', '"duration":1e300', snapshot.read_text()))
+        elif far == "start":
+            snapshot.write_text("{")
+        os.utime(run if far == "start" else run / "output.log", (0, 9e15))
+
+        async def work() -> None:
+            for _ in range(2):
+                store = RunStore(claim(directory, LOGGER), SETTINGS, LOGGER)
+                store.open()
+                results, _ = await store.results()
+                (found,) = (result for result in results if result.run_id == "going-on")
+                assert found.status is RunStatus.LOST
+                assert found.started_at < "9999-12-31T23:59:59.999Z~"
+                store.close()
+
+        asyncio.run(work())
 
 
 @pytest.mark.parametrize("seed", range(3))
