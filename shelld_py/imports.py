@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
-from types import FunctionType, GeneratorType, ModuleType
+from types import FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 
 
@@ -28,7 +28,17 @@ LATER: Final = object()
 """In place of a function or a class: what executes the module when it is called, and calls it."""
 
 
-def _is_coroutine_function(what: object) -> bool:
+def is_function(what: object) -> bool:
+    """As `inspect` says it."""
+    return isinstance(what, FunctionType)
+
+
+def is_method(what: object) -> bool:
+    """As `inspect` says it."""
+    return isinstance(what, MethodType)
+
+
+def is_coroutine_function(what: object) -> bool:
     """As `inspect` says it of functions, methods and what `functools.partial` makes of them."""
     while isinstance(what, partial):
         what = what.func
@@ -86,17 +96,18 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
     "asyncio.sslproto": {},
     "asyncio.staggered": {},
     # Hashes, for which the C library of TLS is loaded.
-    "hashlib": {},
+    "hashlib": {"blake2b": From("_blake2", "blake2b")},
     "hmac": {"compare_digest": From("_operator", "_compare_digest")},
     # Of the standard library and of msgspec, what their modules need for a few of their functions.
     "inspect": {
         "isgenerator": lambda what: isinstance(what, GeneratorType),
-        "iscoroutinefunction": _is_coroutine_function,
-        "signature": lambda _: "",  # of a dataclass, for its docstring
+        "iscoroutinefunction": From(__name__, "is_coroutine_function"),
+        "isfunction": From(__name__, "is_function"),
+        "ismethod": From(__name__, "is_method"),
+        "signature": lambda *_, **__: "",  # of a dataclass, for its docstring
     },
     "bz2": {},
     "difflib": {},
-    "json": {},
     "locale": {},
     "lzma": {},
     "pickle": {},

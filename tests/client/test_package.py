@@ -67,11 +67,25 @@ def test_a_start_does_without_what_no_first_request_needs() -> None:
     assert not modules & {"inspect", "ast", "dis", "tokenize", "typing_extensions", "pickle", "platform", "textwrap"}
     assert not modules & {"email.utils", "configparser", "logging.config", "locale", "mimetypes", "bz2", "lzma"}
     assert not modules & {"uvicorn._types", "python_multipart", "starlette.formparsers", "anyio", "msgspec.inspect"}
-    assert not modules & {"starlette.routing", "json", "difflib"}
+    assert not modules & {"starlette.routing", "difflib"}
     own = {"files.packing", "files.unpacking", "files.archive_formats", "tools.catalogue", "mcp.server", "library"}
     own |= {"http.proxied", "http.links", "proxy", "proxy.fields", "proxy.passing"}
     assert not modules & {f"shelld_py.{name}" for name in own}
     assert "shelld_py.shells.shell" in modules
+
+
+def test_a_start_executes_these_libraries_alone() -> None:
+    """What is new among them is paid for at each start, and by each daemon: it is worth a thought."""
+    executed = {name.partition(".")[0] for name in _executed_at_start() - _imported("")}
+    libraries = executed - sys.stdlib_module_names - {"shelld_py"}
+    assert {name for name in libraries if "cython" not in name} == {
+        "httptools",
+        "msgspec",
+        "ptyprocess",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    }
 
 
 def test_the_daemon_compiles_no_dataclass() -> None:
