@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
-from types import FunctionType, GeneratorType, MethodType, ModuleType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, Final, NamedTuple
 
 
@@ -26,16 +26,6 @@ class From(NamedTuple):
 
 LATER: Final = object()
 """In place of a function or a class: what executes the module when it is called, and calls it."""
-
-
-def is_function(what: object) -> bool:
-    """As `inspect` says it."""
-    return isinstance(what, FunctionType)
-
-
-def is_method(what: object) -> bool:
-    """As `inspect` says it."""
-    return isinstance(what, MethodType)
 
 
 def is_coroutine_function(what: object) -> bool:
@@ -102,8 +92,6 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
     "inspect": {
         "isgenerator": lambda what: isinstance(what, GeneratorType),
         "iscoroutinefunction": From(__name__, "is_coroutine_function"),
-        "isfunction": From(__name__, "is_function"),
-        "ismethod": From(__name__, "is_method"),
         "signature": lambda *_, **__: "",  # of a dataclass, for its docstring
     },
     "bz2": {},

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import tomli
-from starlette.routing import Route
 
 from shelld_py import errors
 from shelld_py.api.app import ENDPOINTS, Application
@@ -84,14 +83,6 @@ def application(directory: Path) -> Application:
     )
 
 
-def _routes(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield (method, path) of all endpoints; HEAD comes with every GET."""
-    for route in application(directory).routes:
-        assert isinstance(route, Route)
-        for method in sorted((route.methods or set()) - {"HEAD"}):
-            yield method, route.path
-
-
 def _errors(kind: type[ShelldError] = ShelldError) -> Iterator[type[ShelldError]]:
     yield kind
     for below in kind.__subclasses__():
@@ -133,7 +124,7 @@ def test_the_table_of_a_section_has_its_settings_and_their_defaults(section: str
 
 def test_every_endpoint_is_in_the_readme_and_in_the_api_reference(tmp_path: Path) -> None:
     readme, reference = _read("README.md"), _read("docs/api.md")
-    routes = [f"`{method} {path}`" for method, path in _routes(tmp_path)]
+    routes = [f"`{method} {path}`" for method, path in application(tmp_path).routes]
     assert [route for route in routes if route not in readme] == []
     assert [route for route in routes if route not in reference] == []
 

@@ -51,8 +51,6 @@ from shelld_py.idle import IdleTimer
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
-
     from shelld_py.api.metrics import Metrics
     from shelld_py.api.socketio import SocketEvents
     from shelld_py.http.proxied import ProxiedPorts
@@ -177,8 +175,8 @@ class Application:
         self._repeating = AnswerRepeats(self._table, repeats=self._repeats, starts_run=starts_run)
 
     @property
-    def routes(self) -> "list[Route]":
-        """All that is served."""
+    def routes(self) -> list[tuple[str, str]]:
+        """The methods and paths of all that is served; HEAD is left out."""
         return self._table.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
