@@ -39,7 +39,7 @@ def test_a_trial(tmp_path: Path, agent, reward):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     options = ["-a", agent, "--env", "shelld_py.integrations.harbor:ShelldHarbor", "-y", "-q", "-o", tmp_path / "jobs"]
-    environ = {**os.environ, "SHELLD_URL": url, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environ = {**os.environ, "SHELLD_URL": url}
     harbor = Path(sys.executable).parent / "harbor"
     subprocess.run([harbor, "run", "-p", tmp_path / "task", *options], env=environ, check=True)
     (trial,) = (tmp_path / "jobs").glob("*/task__*")
