@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import httpx
 
-from shelld_py.client.call import segment
 from shelld_py.client.connection import Connection, Retries
 from shelld_py.client.requests import StartupOptions
 from shelld_py.client.run_requests import LONG_POLL, FormatName, StreamName
@@ -21,7 +20,6 @@ from shelld_py.client.verbs import (
     Files,
     Observers,
     RunsVerbs,
-    Sender,
     SessionsVerbs,
     SessionVerbs,
     Tools,
@@ -45,10 +43,6 @@ async def _pieces(read: Callable[[int], Awaitable[OutputPart]], cursor: int) -> 
 class Session(SessionVerbs[Blocking]):
     """A shell of its own. As a context manager it is closed at the end."""
 
-    def __init__(self, sender: Sender, session_id: str) -> None:
-        super().__init__(sender, f"/sessions/{segment(session_id)}")
-        self.session_id = session_id
-
     def __enter__(self) -> Self:
         return self
 
@@ -58,10 +52,6 @@ class Session(SessionVerbs[Blocking]):
 
 class AsyncSession(SessionVerbs[Awaiting]):
     """A shell of its own. As a context manager it is closed at the end."""
-
-    def __init__(self, sender: Sender, session_id: str) -> None:
-        super().__init__(sender, f"/sessions/{segment(session_id)}")
-        self.session_id = session_id
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from shelld_py.client import events, file_requests, requests, run_requests
-from shelld_py.client.call import Call, Duration, T
+from shelld_py.client.call import Call, Duration, T, segment
 from shelld_py.client.events import Following
 from shelld_py.client.run_requests import Reply
 
@@ -171,6 +171,10 @@ class DaemonVerbs(ShellVerbs[Way]):
 
 class SessionVerbs(ShellVerbs[Way]):
     """The verbs of a session."""
+
+    def __init__(self, sender: Sender, session_id: str) -> None:
+        super().__init__(sender, f"/sessions/{segment(session_id)}")
+        self.session_id = session_id
 
     close = verb(requests.close_shell)
 

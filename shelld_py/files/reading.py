@@ -18,8 +18,6 @@ import posixpath
 import stat
 from collections.abc import AsyncIterator, Iterator
 
-from msgspec import Struct
-
 from shelld_py.errors import InvalidRequest, NotAFile, RangeNotSatisfiable
 from shelld_py.files.blocking import Threads, check_stopped
 from shelld_py.files.models import (
@@ -63,14 +61,14 @@ class ReadOperations:
         except NotADirectoryError:
             raise directory_needed(posixpath.join(self._directories.base, request.path)) from None
         with directory:
-            listing = listing_of(directory, depth=request.depth, hidden=request.hidden)
+            entries, total = listing_of(directory, depth=request.depth, hidden=request.hidden)
         return ViewResult(
             path=displayable(path),
-            directories=tuple(entry.name for entry in listing.entries if entry.type is FileType.DIRECTORY),
-            files=tuple(entry.name for entry in listing.entries if entry.type is not FileType.DIRECTORY),
-            entries=listing.entries,
-            truncated=listing.total > len(listing.entries),
-            total_entries=listing.total,
+            directories=tuple(entry.name for entry in entries if entry.type is FileType.DIRECTORY),
+            files=tuple(entry.name for entry in entries if entry.type is not FileType.DIRECTORY),
+            entries=entries,
+            truncated=total > len(entries),
+            total_entries=total,
         )
 
     def read(self, request: ReadRequest) -> ReadResult:
@@ -211,15 +209,10 @@ def _span(wanted: ByteRange, size: int, path: str) -> tuple[int, int]:
     return first, end - first
 
 
-class Listing(Struct, frozen=True):
-    """The first entries by name, and how many there are in all."""
+def listing_of(directory: int, *, depth: int, hidden: bool) -> tuple[tuple[Entry, ...], int]:
+    """Return the first entries of an open directory by name, `depth` levels of it, and how many there are in all.
 
-    entries: tuple[Entry, ...]
-    total: int
-
-
-def listing_of(directory: int, *, depth: int, hidden: bool) -> Listing:
-    """Return the content of an open directory, `depth` levels of it; names with a dot first only if `hidden`.
+    Names with a dot first only if `hidden`.
 
     Raises `OSError` when the directory itself cannot be read; deeper ones that cannot are shown empty.
     """
@@ -236,7 +229,7 @@ def listing_of(directory: int, *, depth: int, hidden: bool) -> Listing:
         listed = _names_below(directory, directories, hidden=hidden)
     shown = heapq.nsmallest(MOST_ENTRIES, names)
     entries = tuple(entry for name in shown if (entry := _entry(directory, name)))
-    return Listing(entries, len(names))
+    return entries, len(names)
 
 
 def _names_below(directory: int, paths: list[str], *, hidden: bool) -> Iterator[tuple[str, bool]]:

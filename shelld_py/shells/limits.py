@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -123,16 +124,14 @@ class MemoryWarnings:
         if level <= self._reached[whose]:
             return None
         self._reached[whose] = level
-        largest = heapq.nlargest(3, processes.tree(os.getpid()) if members is None else members, key=_memory_of)
+        largest = heapq.nlargest(
+            3, processes.tree(os.getpid()) if members is None else members, key=attrgetter("memory")
+        )
         named = ", ".join(f"{_safe_name(stat)} (pid {stat.pid}) {stat.memory / MEBIBYTE:.0f} MB" for stat in largest)
         return (
             f"{percent:.0f} % of a memory limit are in use: {used / MEBIBYTE:.0f} of {limit / MEBIBYTE:.0f} MB "
             f"({name}); what exceeds it is killed. The largest processes: {named}."
         )
-
-
-def _memory_of(stat: ProcessStat) -> int:
-    return stat.memory
 
 
 def _safe_name(stat: ProcessStat) -> str:
