@@ -286,7 +286,9 @@ class Interpreter(Root):
         """Wait until bash listens to the bell again; a bash that does not come back is killed."""
         if not self._in_loop.is_set():
             try:
-                await asyncio.wait_for(self._in_loop.wait(), BOOT_TIMEOUT)
+                async with asyncio.timeout(BOOT_TIMEOUT):
+                    while not self._in_loop.is_set():  # an interrupt can have thrown it out again before this goes on
+                        await self._in_loop.wait()
             except TimeoutError:
                 self._protocol.damage = DAMAGE
                 self.kill()

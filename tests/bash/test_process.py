@@ -164,6 +164,24 @@ def test_an_exec_that_was_disabled_does_not_cost_the_shell_at_an_exit(tmp_path: 
     in_bash(tmp_path, test)
 
 
+def test_a_shell_that_is_interrupted_again_and_again_as_it_comes_back_is_waited_for(tmp_path: Path) -> None:
+    """Also where it has been in its loop for a moment, and out of it again before anybody could go on."""
+
+    async def test(shell: Driven) -> None:
+        loop = shell.bash._in_loop
+        loop.clear()
+        back = asyncio.ensure_future(shell.bash._back_in_loop())
+        await asyncio.sleep(0.01)
+        loop.set()
+        loop.clear()
+        await asyncio.sleep(0.01)
+        assert not back.done()
+        loop.set()
+        assert await back
+
+    in_bash(tmp_path, test)
+
+
 def test_a_low_limit_of_descriptors_is_raised_as_far_as_bash_needs(tmp_path: Path) -> None:
     """The hard limit allowing."""
 
