@@ -92,7 +92,9 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
     "inspect": {
         "isgenerator": lambda what: isinstance(what, GeneratorType),
         "iscoroutinefunction": From(__name__, "is_coroutine_function"),
-        "signature": lambda *_, **__: "",  # of a dataclass, for its docstring
+        # Of a dataclass, in newer versions of Python; and for its docstring.
+        "get_annotations": lambda what, **_: dict(vars(what).get("__annotations__", {})),
+        "signature": lambda *_, **__: "",
     },
     "bz2": {},
     "difflib": {},
