@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -22,6 +23,8 @@ from shelld_py.errors import KeyMismatch, KeyRequired, ObserverNotFound, TooMany
 from shelld_py.http.requests import header_fields
 
 _MOST_OBSERVERS: Final = 100
+_MOST_ENDED: Final = 1000
+"""Keys that have ended and are known for it: who still asks with one must not lock the daemon for the next client."""
 _KEY_PROTOCOL: Final = "key."
 
 
@@ -41,6 +44,7 @@ class Observers:
 
     def __init__(self) -> None:
         self._known: dict[str, Observer] = {}
+        self._ended: deque[bytes] = deque(maxlen=_MOST_ENDED)
         self.on_end: Callable[[Observer], None] = lambda _: None
         """Called with one whose key has expired, or was withdrawn."""
 
@@ -65,12 +69,17 @@ class Observers:
         found = [observer for observer in self._known.values() if hmac.compare_digest(observer.digest, digest)]
         return found[0] if found else None
 
+    def had(self, key: bytes) -> bool:
+        """Whether this was a key of one, and has ended."""
+        return digest_of(key) in self._ended
+
     def remove(self, observer_id: str) -> None:
         """Withdraw a key. Raises `ObserverNotFound`."""
         observer = self._known.pop(observer_id, None)
         if observer is None:
             raise ObserverNotFound(f"There is no observer {observer_id[:50]}; its key may have expired.")
         observer.timer.cancel()
+        self._ended.append(observer.digest)
         self.on_end(observer)
 
     def clear(self) -> None:
@@ -137,8 +146,11 @@ def checked_key(scope: Scope, key_lock: KeyLock) -> bytes:
             scope["observer"] = observer
             return key
         raise KeyMismatch("The provided key does not match the locked key.")
-    if not key_lock.locked and not KEY_PATTERN.fullmatch(key.decode("latin-1")):
-        raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
+    if not key_lock.locked:
+        if not KEY_PATTERN.fullmatch(key.decode("latin-1")):
+            raise KeyRequired("The X-Shell-Key header must be 1 to 256 visible ASCII characters.")
+        if key_lock.observers.had(key):
+            raise KeyMismatch("This key only looked, and has ended: it is nobody's.")
     return key
 
 

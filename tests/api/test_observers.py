@@ -110,5 +110,6 @@ def test_it_is_no_activity_and_ends_with_the_lock(start_daemon: Callable[..., Ru
     assert daemon.ask("GET", f"/sessions/{session_id}", key=key).status == 200
     wait_for(lambda: daemon.ask("GET", f"/sessions/{session_id}", key=key).status == 404)
     assert daemon.client.post("/shutdown?recycle=true").status_code == 200
+    assert daemon.ask("GET", "/status", key=key).status == 401, "it locks nothing, when it has ended neither"
     assert daemon.ask("GET", "/status", key="another").status == 200
     assert daemon.ask("GET", "/status", key=key).status == 401
