@@ -16,7 +16,7 @@ from shelld_py import errors
 from shelld_py.api.output import OUTPUT, Cursor, OutputQuery, output_response
 from shelld_py.bash.command import input_bytes
 from shelld_py.errors import InvalidRequest, NoRunningCommand
-from shelld_py.http.answers import json_response, run_response
+from shelld_py.http.answers import list_response, run_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Header, Success, Tag, ok
 from shelld_py.http.requests import LARGEST, Form, Query, duration_field, signal_number
 from shelld_py.http.run_requests import StdinQuery, stdin_request
@@ -110,7 +110,7 @@ async def _list_runs(call: Call[RunsQuery, None]) -> Response:
         session_id=query.session_id, status=query.status, limit=query.limit, cursor=query.cursor
     )
     results = [msgspec.structs.replace(result, **_UNTOLD) if result.changes else result for result in results]
-    return json_response(results, headers={} if cursor is None else {"X-Next-Cursor": str(cursor)})
+    return await list_response(results, {} if cursor is None else {"X-Next-Cursor": str(cursor)})
 
 
 async def _get_run(call: Call[ResultQuery, None]) -> Response:

@@ -1,5 +1,6 @@
 """Endpoints that drive a shell: the main one at the root, sessions below /sessions/ID, and one for a single command."""
 
+import asyncio
 from http import HTTPStatus
 from operator import attrgetter
 from typing import Any, Final
@@ -12,11 +13,15 @@ from shelld_py.api.output import OUTPUT, OutputQuery, output_response
 from shelld_py.api.runs import STDIN, STDIN_REFUSED, SignalQuery, signal_of, type_into
 from shelld_py.api.submission import SHELL_ENDED, START_REFUSED
 from shelld_py.errors import RunNotFound
+from shelld_py.http.answers import list_response
 from shelld_py.http.endpoint import JSON, Body, Call, Endpoint, Success, Tag, ok
 from shelld_py.http.requests import Form, Query
 from shelld_py.models import AcceptedInput, KillResult, SessionStatus, ShellState, Status, utc_timestamp
 from shelld_py.request_data import ResizeRequest, ShellDocument, StartupRequest, StdinRequest
 from shelld_py.shells.shell import Shell
+
+_AT_ONCE: Final = 50
+"""Shells whose status is looked at before others have their turn: a millisecond."""
 
 
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +94,13 @@ async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
     return SessionReference(session_id=shell.session_id, not_restored=_or_unset(shell.not_restored))
 
 
-async def _list_sessions(call: Call[Any, None]) -> list[SessionStatus]:
-    computer = call.computer
-    return [session_status(call, shell) for shell in [computer.main, *computer.shells.sessions]]
+async def _list_sessions(call: Call[Any, None]) -> Response:
+    statuses = []
+    for count, shell in enumerate([call.computer.main, *call.computer.shells.sessions], 1):
+        statuses.append(session_status(call, shell))
+        if count % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return await list_response(statuses, {})
 
 
 async def _get_session(call: Call[None, None]) -> SessionStatus:

@@ -47,6 +47,8 @@ _T = TypeVar("_T")
 _LARGE: Final = 64 * 1024
 """Bytes of a record that is read in a thread: less is read and decoded within half a millisecond."""
 
+_MOST_TOLD: Final = 4 * 1024 * 1024
+"""Characters of commands and descriptions that a list has: each run has up to twice LONGEST_TOLD."""
 _AT_ONCE: Final = 25
 """Records that a listing reads before it lets others have their turn: a millisecond, or two on a slow disk."""
 
@@ -279,7 +281,8 @@ class RunStore:
     ) -> tuple[list[RunResult], int | None]:
         """Return the results of runs, the newest first, and the cursor with which those before them are had.
 
-        The cursor is None where there are no more. `limit` is how many runs are looked at.
+        The cursor is None where there are no more. `limit` is how many runs are looked at; fewer are where their
+        commands are long.
         """
         chosen: list[LiveRun | Kept] = []
         more = None
@@ -291,13 +294,18 @@ class RunStore:
                     more = chosen[-1].number
                     break
                 chosen.append(run)
-        results = []
+        results: list[RunResult] = []
+        told = 0
         for count, run in enumerate(chosen, 1):
             if isinstance(run, LiveRun):
                 results.append(run.result())
             else:
                 with contextlib.suppress(RunNotFound):  # somebody has taken its files away
                     results.append((await self._stored(run)).result())
+            if results:
+                told += len(results[-1].command) + len(results[-1].description or "")
+            if told > _MOST_TOLD and count < len(chosen):
+                return results, run.number
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return results, more

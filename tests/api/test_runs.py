@@ -153,6 +153,17 @@ def test_output_of_an_ended_run(daemon: RunningDaemon) -> None:
     assert (end["output"], end["next_cursor"], end["eof"]) == ("", 8, True)
 
 
+def test_a_list_of_long_commands_ends_sooner(daemon: RunningDaemon) -> None:
+    """However many runs are asked for, a list has some megabytes at the most; the next one goes on with the rest."""
+    command = ": " + "x" * 65_534
+    ids = [daemon.json("POST", "/run", json={"command": command})["run_id"] for _ in range(70)]
+    first = daemon.client.get("/runs?limit=1000")
+    assert 4_000_000 < sum(len(run["command"]) for run in first.json()) < 5_000_000
+    second = daemon.client.get("/runs", params={"limit": 1000, "cursor": first.headers["x-next-cursor"]})
+    found = [run["run_id"] for run in (*first.json(), *second.json())]
+    assert found[:70] == ids[::-1]
+
+
 @pytest.mark.parametrize("form", ["text", "raw"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 64, 1000])
 def test_parts_join_to_the_whole(daemon: RunningDaemon, form: str, limit: int) -> None:
