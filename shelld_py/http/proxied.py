@@ -55,9 +55,10 @@ class ProxiedPorts:
             query = scope["query_string"]
             scope["target"] = Target(int(found[1]), (found[2] or b"") + (b"?" + query if query else b""))
             scope["route"] = ROUTE
-        elif scope["for_browsers"]:
-            scope["route"] = "other"
-            if scope["path"].startswith(links.PATH):
+        else:
+            if scope["for_browsers"]:
+                scope["route"] = "other"
+            if scope["path"].startswith(links.PATH):  # at the wrong address, too
                 scope["link"] = scope["path"].removeprefix(links.PATH)
                 scope["path"] = _MASKED
         return scope["for_browsers"] or scope["target"] is not None

@@ -575,6 +575,7 @@ def test_a_link_lets_a_browser_in_once(proxying: RunningDaemon, port: int) -> No
     assert (again.status, code(again)) == (404, "link_not_found")
     assert "set-cookie" not in again.headers
     assert seen(browser.get("/x"))[0] == b"GET /x HTTP/1.1"
+    assert ask(proxying.url, "GET", urlsplit(browser.url).path).status == 401
     assert urlsplit(browser.url).path.rpartition("/")[2] not in proxying.log.read_text()
 
 
