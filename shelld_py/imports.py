@@ -156,8 +156,11 @@ def _put_off(name: str, instead: Mapping[str, object]) -> None:
         with lock:  # another thread waits here until all is there; what the module asks of itself meanwhile does not
             if waiting:
                 execute = waiting.pop()
+                users = sys.modules.get("shelld_py.linux.users")
+                own_files = getattr(users, "own_files", contextlib.nullcontext)
                 try:
-                    execute(module)
+                    with own_files():  # it may be where whoever the thread uses files as cannot read it
+                        execute(module)
                 except BaseException:  # no descriptor is left, say: the next time it is tried again
                     waiting.append(execute)
                     vars(module)["__getattr__"] = find

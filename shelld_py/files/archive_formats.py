@@ -6,6 +6,7 @@ and so is what it says twice. Knows nothing of where the bytes come from, waits 
 """
 
 import contextlib
+import encodings.cp437  # noqa: F401  # of old zip files; a thread that asks for it may not be able to read it
 import os
 import stat
 import struct
