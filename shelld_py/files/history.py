@@ -9,6 +9,7 @@ which nobody keeps where a command has changed it since.
 """
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -160,9 +161,15 @@ class History:
                 raise
 
     def open(self, backup: Backup) -> Descriptor:
-        """Return a descriptor to read the content of `backup` from."""
+        """Return a descriptor to read the content of `backup` from.
+
+        Raises `FileNotFoundError` where a command has removed it, or put something else in its place.
+        """
         with own_files():
-            return Descriptor(os.open(self._path(backup.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+            if not stat.S_ISREG(os.lstat(self._path(backup.name)).st_mode):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            return Descriptor(os.open(self._path(backup.name), flags))
 
     def discard(self, backup: Backup | LinkBackup | NoBackup | None) -> None:
         """Remove what is kept for a step that will not be, or is no more."""

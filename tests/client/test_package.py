@@ -1,7 +1,9 @@
 """What the package exports, and what it imports for that."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +159,18 @@ def test_what_is_put_off_is_there_for_threads_as_well() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can use files as somebody else")
+def test_what_is_put_off_is_there_for_threads_that_use_files_as_another_user(tmp_path: Path) -> None:
+    """It is executed as the user of the process, for the others may not be able to read it."""
+    (tmp_path / "late.py").write_text("value = 42")
+    (tmp_path / "late.py").chmod(0o600)
+    program = (
+        "import sys; from concurrent.futures import ThreadPoolExecutor; import shelld_py.imports as imports;"
+        f"sys.path.insert(0, {str(tmp_path)!r}); imports._put_off('late', {{}}); import late;"
+        "from shelld_py.linux.users import User; pool = ThreadPoolExecutor(1, '', User.find('65534').use_files);"
+        "print(pool.submit(lambda: late.value).result())"
+    )
+    done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "42\n"

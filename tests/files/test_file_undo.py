@@ -252,6 +252,22 @@ def test_changes_go_on_without_the_backup_directory(desk: Desk) -> None:
     assert (desk.root / "a.txt").read_text() == "3"
 
 
+def test_undo_waits_for_nothing_in_the_place_of_a_backup(desk: Desk) -> None:
+    """A command can put a fifo there, or a link to another file."""
+    (desk.root / "secret").write_text("x")
+    for number, put in enumerate((os.mkfifo, os.mkdir, lambda path: path.symlink_to(desk.root / "secret"))):
+        (desk.root / f"{number}.txt").write_text("1")
+        desk.do(desk.service.perform(UpdateRequest(path=f"{number}.txt", content="2")))
+        (backup,) = (path for path in desk.backups.iterdir() if path.is_file() and not path.is_symlink())
+        backup.unlink()
+        put(backup)
+        with pytest.raises(NothingToUndo, match="no longer kept"):
+            _undo(desk, f"{number}.txt")
+        assert (desk.root / f"{number}.txt").read_text() == "2"
+    for path in desk.backups.iterdir():
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 def test_leftovers_of_a_killed_service_are_removed_at_the_start(desk: Desk, make_desk: DeskMaker) -> None:
     """Nobody can undo them any more."""
     (desk.root / "a.txt").write_text("1")
