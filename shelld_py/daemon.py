@@ -46,6 +46,7 @@ from shelld_py.linux.held_port import HeldPort
 from shelld_py.linux.processes import still_alive
 from shelld_py.linux.removal import remove_tree
 from shelld_py.linux.syscalls import be_subreaper, return_large_blocks
+from shelld_py.linux.threads import ThreadPool
 from shelld_py.linux.users import User, missing_capabilities
 from shelld_py.loading import Configuration, inheritable_environment
 from shelld_py.logs import set_up_logging
@@ -60,6 +61,8 @@ _SCRAPERS: Final = 8
 """Connections for metrics at a time: a scraper or two, and somebody who looks."""
 _END_GRACE: Final = 0.5
 """Seconds that dying processes and a log that may not take a line any more get at the very end."""
+_RETRY_AFTER: Final = 0.1
+"""Seconds after which a thread is asked for again that could not be started."""
 _ENDING_SIGNALS: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
     *(signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT, signal.SIGXCPU, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)),
@@ -118,8 +121,11 @@ class Daemon:
         self._logger = logger
         self._has_key = configuration.key is not None
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPool(thread_name_prefix="asyncio"))
         self._stop_reason: asyncio.Future[str] = self._loop.create_future()
         self._watchdog_started = False
+        self._overdue_at = 0.0
+        """When (monotonic) the end is given up; 0 before it has begun."""
         working_directory = _working_directory(settings)
         open_files = _shell_descriptor_limits()
         audit = _opened_audit(settings, logger)
@@ -317,13 +323,18 @@ class Daemon:
 
         Safe in a signal handler: `threading.Thread.start` takes locks, which the main thread may hold just then.
         """
-        if not self._watchdog_started:
-            self._watchdog_started = True
+        self._overdue_at = self._overdue_at or time.monotonic() + self._settings.timeout.shutdown
+        if self._watchdog_started:
+            return
+        try:
             _thread.start_new_thread(self._give_up, ())
+            self._watchdog_started = True
+        except RuntimeError:  # shells have taken all threads that there may be: they end soon, and give some back
+            self._loop.call_soon_threadsafe(self._loop.call_later, _RETRY_AFTER, self._start_watchdog)
 
     def _give_up(self) -> None:
         """The orderly end takes too long: kill what is left and go. In a thread of its own."""
-        time.sleep(self._settings.timeout.shutdown)
+        time.sleep(max(0.0, self._overdue_at - time.monotonic()))
         try:
             # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do
             # so in the log, and hold its lock.

@@ -22,13 +22,13 @@ import sys
 import threading
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar, cast
 
 import msgspec
 
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
+from shelld_py.linux.threads import ThreadPool
 from shelld_py.linux.users import User
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Threads:
 
     def __init__(self, user: User | None = None) -> None:
         """Start none yet. With `user` they use files as they would; where that cannot be, no work is done."""
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, "files", user.use_files if user else None)
+        self._pool = ThreadPool(_MOST_THREADS, "files", user.use_files if user else None)
 
     async def run(self, work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
         """Return what `work` returns, or raise what it raises.

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from shelld_py.config import FileSettings
-from shelld_py.errors import FileOperationFailed, FileTooLarge, SearchTooSlow
+from shelld_py.errors import FileOperationFailed, FileTooLarge, Overloaded, SearchTooSlow
 from shelld_py.files.blocking import NamedLocks, Threads, call_in_process
 from shelld_py.files.changes import Changes
 from shelld_py.files.globs import Globs
@@ -249,15 +249,17 @@ class FileService:
         """Forget undo steps that are too old, every `cleanup_interval` seconds, until cancelled."""
         while True:
             await asyncio.sleep(self._cleanup_interval)
-            await self._threads.run(self._history.expire)
+            with contextlib.suppress(Overloaded):  # there is a next time
+                await self._threads.run(self._history.expire)
 
     async def reset(self) -> None:
         """Forget the undo history of all files, and remove all backups."""
         await self._threads.run(self._history.clear)
 
     async def aclose(self) -> None:
-        """Leave no backups behind."""
-        await self.reset()
+        """Leave no backups behind, unless no thread can be had: the next start removes them."""
+        with contextlib.suppress(Overloaded):
+            await self.reset()
 
     async def __aenter__(self) -> Self:
         return self

@@ -176,14 +176,14 @@ class RunStore:
         """
         try:
             await run.measure()
-        except OSError as error:
+        except (OSError, Overloaded) as error:
             self._logger.error("run %s: its output cannot be counted: %s", run.run_id, error)
         if self._runs.get(run.run_id) is not run:
             return  # it was deleted meanwhile: nothing of it is to come back
         if not run.background_pids and self._keep_in_journal(run):
             return
         split = [] if run.hurried else [log for log in run.logs.values() if log.segmented]
-        joined = [log for log in split if await asyncio.to_thread(self._joined, run.run_id, log)]
+        joined = [log for log in split if await self._joined(run.run_id, log)]
         self.save(run)
         for log in joined:
             log.discard_segments()
@@ -242,11 +242,11 @@ class RunStore:
         if not run.saved:
             entry.record = record
 
-    def _joined(self, run_id: str, log: OutputLog) -> bool:
+    async def _joined(self, run_id: str, log: OutputLog) -> bool:
         """Make a log whole; return whether the disk took it. A log that is split can be read as well."""
         try:
-            log.join()
-        except OSError as error:
+            await asyncio.to_thread(log.join)
+        except (OSError, Overloaded) as error:
             self._logger.error("run %s: its output stays in several files: %s", run_id, error)
             return False
         return True

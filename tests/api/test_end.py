@@ -5,6 +5,7 @@ import fcntl
 import http.client
 import os
 import pty
+import resource
 import shutil
 import signal
 import socket
@@ -171,6 +172,16 @@ def test_thread_that_hangs(tmp_path: Path, shutdown: str) -> None:
         assert daemon.process.wait(60) == 0
         assert processes_with("sleep\x004388") == []
         asker.join(60)
+
+
+def test_no_thread_can_be_started(start_daemon) -> None:
+    """As where commands have taken all that a container may have: the daemon ends in order when it is told to."""
+    daemon = start_daemon()
+    pid = daemon.process.pid
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))  # a stack takes 8 MiB
+    assert daemon.stop() == 0
+    assert "stopped" in daemon.log.read_text()
 
 
 def test_file_without_an_end(start_daemon) -> None:
