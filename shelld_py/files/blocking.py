@@ -26,6 +26,7 @@ from typing import Self, TypeVar, cast
 
 import msgspec
 
+from shelld_py.errors import Overloaded
 from shelld_py.helpers import helper_command
 from shelld_py.linux.syscalls import die_with_parent
 from shelld_py.linux.threads import ThreadPool
@@ -167,10 +168,14 @@ class NamedLocks:
 async def call_in_process(work: Callable[[], T], user: User | None = None) -> T:
     """Return what `work` returns, or raise what it raises; all three must be picklable. With `user` it is done as them.
 
-    Raises `subprocess.CalledProcessError` where a signal has ended the process: its status is the negative number.
-    It starts in some 100 ms, and is killed when the caller is cancelled, or dies.
+    Raises `Overloaded` where no process can be started, `subprocess.CalledProcessError` where a signal has ended the
+    process: its status is the negative number. It starts in some 100 ms, and is killed when the caller is cancelled,
+    or dies.
     """
-    process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
+    try:
+        process = await asyncio.create_subprocess_exec(*helper_command("call"), stdin=PIPE, stdout=PIPE)
+    except BlockingIOError:  # EAGAIN: there are as many as there may be (fork(2))
+        raise Overloaded("No process can be started just now: try again later.") from None
     try:
         answer, _ = await process.communicate(pickle.dumps((os.getpid(), user, work)))
     except BaseException:

@@ -13,5 +13,6 @@ __all__ = [
     "syscalls",
     "terminal",
     "terminal_wait",
+    "threads",
     "users",
 ]
