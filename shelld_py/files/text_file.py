@@ -247,7 +247,7 @@ def _byte_offset_after(data: bytes, endings: int) -> int:
     """Return the offset behind so many line endings in `data`; its length when there are fewer."""
     if endings <= 0:
         return 0
-    parts = data.split(b"\n", endings)
+    parts = data.split(b"\n", min(endings, len(data)))  # no C integer holds what a caller may ask for
     return len(data) - len(parts[-1]) if len(parts) > endings else len(data)
 
 

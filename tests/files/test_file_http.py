@@ -410,6 +410,12 @@ def test_socket_is_refused_at_once(place: Place) -> None:
     assert (answer.status_code, answer.json()["code"]) == (415, "not_a_file")
 
 
+def test_lines_of_any_number_are_out_of_range(place: Place) -> None:
+    """Also of one that no machine could count to."""
+    answer = place.post("read", path=str(place.directory / "a.txt"), view_range=[1, 2**70])
+    assert (answer.status_code, answer.json()["code"]) == (422, "line_out_of_range")
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown", "header"),
     [
