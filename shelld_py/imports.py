@@ -110,6 +110,17 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
 """What is executed when something of it is asked for; and what those are given meanwhile who are imported with the
 daemon: as good for them, as they ask for it by name when they are imported, and use it differently or not at all."""
 
+_OF_FILES: Final = ("bz2", "difflib", "hashlib", "locale", "lzma", "pickle", "textwrap", "tokenize")
+
+
+def execute_for_files() -> None:
+    """Execute what operations on files may ask for.
+
+    In a thread with the rights of another user nothing can be imported from where that user may not read.
+    """
+    for name in _OF_FILES:
+        hasattr(import_module(name), "__all__")
+
 
 @contextlib.contextmanager
 def put_off_imports() -> Iterator[None]:

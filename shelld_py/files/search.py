@@ -295,7 +295,7 @@ def limited(scope: SearchScope, text: str) -> Iterator[None]:
     if not scope.cpu_time:
         yield
         return
-    used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = used + _MOST_MEMORY + _MEMORY_OF_A_CHARACTER * len(text)
     if soft == resource.RLIM_INFINITY or most < soft:
