@@ -316,7 +316,7 @@ def _compiled(request: SearchRequest) -> re.Pattern[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return re.compile(text, 0 if request.case_sensitive else re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         detail = f"pattern is not a regular expression: {error}. Set literal to search for the text as it is."
         raise InvalidRequest(detail) from None
 

@@ -103,7 +103,7 @@ def test_search_shows_context_and_stops_at_the_limit(tree: Desk) -> None:
     assert (len(limited.matches), limited.truncated) == (2, True)
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{2,1}", "*"])
+@pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?u)(?a)x", "*"])
 def test_bad_pattern_is_refused(tree: Desk, pattern: str) -> None:
     """With the reason."""
     with pytest.raises(InvalidRequest, match="not a regular expression"):
