@@ -14,6 +14,8 @@ Bounded size
 Full disk
     A write that fails loses the bytes of that write alone: they become a gap like those of removed
     segments, `lost` counts them, and the next try is made a mebibyte later. The writer never sees an error.
+    The first 64 KiB of what the disk refuses can be read as long as this log is there: whoever asks how full
+    the disk is (`df`) gets an answer.
 """
 
 import contextlib
@@ -32,6 +34,8 @@ from msgspec import Struct
 _SEGMENTS: Final = 4
 _RETRY_AFTER: Final = 1024 * 1024
 _COPY_SIZE: Final = 1024 * 1024
+_MOST_REFUSED: Final = 64 * 1024
+"""Bytes that the disk has refused and memory holds: what a command says of the disk is shorter."""
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A command can have put a FIFO in the place of a log, where the event loop would wait for ever, or a link."""
 _REPLACED: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESPIPE))
@@ -44,12 +48,14 @@ Extents = tuple[tuple[int, int], ...]
 
 
 class _Piece(Struct):
-    """Bytes of the log that lie together in one file: `length` of them, at `at` in the file `name`."""
+    """Bytes of the log that lie together: `length` of them, at `at` in the file `name`, or in memory."""
 
     start: int
     length: int
     name: str
     at: int
+    refused: bytearray | None = None
+    """What no file has: the disk has refused it."""
 
     @property
     def end(self) -> int:
@@ -94,7 +100,9 @@ class OutputLog:
         self.size = 0
         """Bytes ever appended, kept or not: the offset of the end."""
         self.lost = 0
-        """Bytes that the disk refused."""
+        """Bytes that the disk refused, whether memory holds them or not."""
+        self._refused = 0
+        """How many of those memory holds."""
 
     def create(self) -> Self:
         """Open the file, or make it. A disk that refuses is met again, and the loss counted, by `append`."""
@@ -150,9 +158,11 @@ class OutputLog:
 
     @property
     def extents(self) -> Extents:
-        """Which offsets are kept."""
+        """Which offsets files hold."""
         merged: list[tuple[int, int]] = []
         for piece in self._pieces:
+            if piece.refused is not None:
+                continue
             if merged and sum(merged[-1]) == piece.start:
                 merged[-1] = (merged[-1][0], merged[-1][1] + piece.length)
             elif piece.length:
@@ -166,8 +176,8 @@ class OutputLog:
 
     @property
     def whole(self) -> bool:
-        """Whether all that was ever appended is kept."""
-        return self.kept == self.size
+        """Whether files hold all that was ever appended."""
+        return self.kept - self._refused == self.size
 
     def append(self, data: bytes | memoryview) -> None:
         """Append `data`. Never fails: what the disk refuses is counted in `lost`."""
@@ -209,7 +219,7 @@ class OutputLog:
     @property
     def segmented(self) -> bool:
         """Whether part of the log lies in segments beside the file."""
-        return any(piece.name != self._name for piece in self._pieces)
+        return any(piece.name != self._name and piece.refused is None for piece in self._pieces)
 
     def discard_segments(self) -> None:
         """Remove the segments of a joined log, once its extents have been recorded."""
@@ -256,7 +266,21 @@ class OutputLog:
                 self._pieces.append(_Piece(self.size, written, self._file, self._file_length))
             self._file_length += written
             self._room -= written
-        self.lost += len(part) - written
+            self.size += written
+        if written < len(part):
+            self._hold(part[written:])
+
+    def _hold(self, part: memoryview) -> None:
+        """Take note that the disk has refused `part`, and hold the beginning of what it refuses."""
+        held = part[: _MOST_REFUSED - self._refused]
+        last = self._pieces[-1] if self._pieces else None
+        if held and last and last.refused is not None and last.end == self.size:
+            last.refused += held
+            last.length += len(held)
+        elif held:
+            self._pieces.append(_Piece(self.size, len(held), "", 0, bytearray(held)))
+        self._refused += len(held)
+        self.lost += len(part)
         self.size += len(part)
 
     def _write(self, part: memoryview) -> int:
@@ -277,6 +301,9 @@ class OutputLog:
         for piece in pieces:
             if offset < piece.end:
                 start = max(offset, piece.start)
+                if piece.refused is not None:
+                    at = start - piece.start
+                    return Chunk(start, bytes(piece.refused[at : at + limit]), start - offset)
                 data = self._read(piece.name, piece.at + start - piece.start, min(limit, piece.end - start))
                 if not data and limit > 0:  # its file is gone or cut, as after a DELETE: a reader must get on
                     return Chunk(piece.end, b"", piece.end - offset)
@@ -310,6 +337,9 @@ class OutputLog:
         at = 0
         with open(os.open(self._path(self._name), os.O_WRONLY | os.O_APPEND | _SAFE), "ab") as head:
             for piece in self._pieces:
+                if piece.refused is not None:
+                    joined.append(piece)
+                    continue
                 if piece.name != self._name:
                     with open(os.open(self._path(piece.name), os.O_RDONLY | _SAFE), "rb") as segment:
                         segment.seek(piece.at)

@@ -294,27 +294,32 @@ log = OutputLog(sys.argv[1], 64 << 20).create()
 data = bytes(range(256)) * 20
 limit(1000)
 log.append(data)
-print(log.size, log.lost, log.kept, log.read(0, 5000).data == data[:1000])
+print(log.size, log.lost, log.extents, log.read(0, 5000).data + log.read(1000, 5000).data == data)
 log.append(b"x" * (1 << 19))
 print(log.size, log.lost == log.size - 1000, log.extents)
 limit(resource.RLIM_INFINITY)
 while log.size < (1 << 20) + 10000:
     log.append(b"y" * 8192)
 log.append(b"the end")
-chunk = log.read(1000, 100)
-print(log.lost + log.kept == log.size, chunk.dropped == log.lost, chunk.data == b"y" * 100, log.whole)
+held = 64 << 10
+print(log.read(1000, 1 << 20).data == data[1000:] + b"x" * (held - len(data) + 1000))
+chunk = log.read(1000 + held, 100)
+print(log.lost - held + log.kept == log.size, chunk.dropped == log.lost - held, chunk.data == b"y" * 100, log.whole)
 print(log.read(log.size - 7, 100).data.decode(), len(log.extents))
 """
 
 
 def test_a_disk_that_refuses(tmp_path: Path) -> None:
-    """Beyond RLIMIT_FSIZE bytes are lost and counted; when there is room again the log goes on behind the gap."""
+    """Beyond RLIMIT_FSIZE bytes are refused and counted, and 64 KiB of them are held in memory.
+
+    When there is room again the log goes on behind the gap.
+    """
     output = subprocess.check_output([sys.executable, "-c", FULL, f"{tmp_path}/output.log"], text=True)
     lines = output.splitlines()
-    assert lines[0] == "5120 4120 1000 True"
+    assert lines[0] == "5120 4120 ((0, 1000),) True"
     assert lines[1] == f"{5120 + (1 << 19)} True ((0, 1000),)"
-    assert lines[2] == "True True True False"
-    assert lines[3] == "the end 2"
+    assert lines[2:4] == ["True", "True True True False"]
+    assert lines[4] == "the end 2"
 
 
 NO_ROOM_TO_JOIN = """
@@ -367,28 +372,34 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 def test_a_full_disk(small_disk: Path) -> None:
-    """A log on a full disk keeps what fitted, counts the rest, and goes on when there is room again."""
+    """A log on a full disk keeps what fitted, counts the rest, and goes on when there is room again.
+
+    What was refused can be read meanwhile, some of it, also after the log is joined.
+    """
     (small_disk / "ballast").write_bytes(b"b" * 32768)
     log = log_at(small_disk, 16 * LARGE)
     data = numbered(100_000)
     log.append(data)
-    kept = log.kept
+    kept = log.extents[0][1]
     assert 0 < kept <= 32768
     assert log.lost == 100_000 - kept
-    assert kept_parts(log) == [(0, data[:kept])]
+    assert b"".join(part for _, part in kept_parts(log)) == data[: kept + 65536]
     (small_disk / "ballast").unlink()
     log.append(b"x" * (2 * LARGE))
     log.append(b"room again")
     assert log.read(log.size - 10, 10).data == b"room again"
-    assert log.lost + log.kept == log.size
+    assert log.lost - 65536 + log.kept == log.size
+    before = kept_parts(log)
+    log.join()
+    assert kept_parts(log) == before
     log.close()
 
 
 @pytest.mark.root
 def test_a_log_that_cannot_even_be_created(small_disk: Path) -> None:
-    """The writer sees no error: all is counted as lost until there is room."""
+    """The writer sees no error: all is counted as lost until there is room, and the beginning can be read."""
     (small_disk / "ballast").write_bytes(b"b" * 65536)
     log = OutputLog(f"{small_disk}/none/output.log", LARGE).create()
     log.append(b"text")
-    assert (log.size, log.lost, log.kept, log.read(0, 10).data) == (4, 4, 0, b"")
+    assert (log.size, log.lost, log.read(0, 10).data, log.extents, log.whole) == (4, 4, b"text", (), False)
     log.close()
