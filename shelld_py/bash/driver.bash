@@ -129,6 +129,7 @@ __shelld="$__shelld $-"; \builtin : 251</ || { @room@; };
 \builtin ulimit -S -n 1024 || \builtin ulimit -n 1024 || \builtin ulimit -S -n hard
 
 ### exit: report
+# bash runs the EXIT trap also where a signal ends it, and `$?` tells nothing of that: but then no `exit` is executed.
 # The lines behind `shopt -u` are parsed without aliases: one may have the name of a reserved word.
 \builtin test /proc/self -ef "/proc/$$" || \builtin return "${__shelld%% *}"
 \builtin enable . @builtins@
@@ -136,9 +137,9 @@ __shelld="$__shelld $-"; \builtin : 251</ || { @room@; };
 {
 \builtin mapfile -d '' -t -n 1 -O 1 __shelld <@scratch@
 \builtin printf '%s\n' "${__shelld[1]-}" >&248; \builtin unset -v '__shelld[1]'
-\builtin trap -p ERR >&248
+\builtin trap -p >&248
 \builtin trap - ERR EXIT; \builtin set +xve
-\builtin printf '@tag@\0X\0%.64s\0%.65536s\0%.65536s\0\0' "$__shelld 0 " "${PWD-}" "${OLDPWD-}" >&248
+\builtin printf '@tag@\0X\0%.64s\0%.65536s\0%.65536s\0%.4s\0' "$__shelld 0 " "${PWD-}" "${OLDPWD-}" "${BASH_COMMAND-}" >&248
 __shelld=${__shelld%% *}
 } 251<>/dev/null 248>|@reports@ >&251 2>&251
 

@@ -54,6 +54,8 @@ class Outcome(Struct, frozen=True):
     """False where an interrupt came before anything was set up for the command."""
     death: Death | None = None
     damage: str | None = None
+    handled: frozenset[str] | None = None
+    """Of a shell that came back though nothing executed `exit`: the signals on which the user had traps."""
     died_of: int | None = None
     """The signal that the command died of, where the kernel has told it; bash tells a status alone."""
     used: processes.Used | None = None
@@ -317,6 +319,7 @@ class Bash(Interpreter):
             interrupted=ended.kind is ReportKind.PROMPT and not ended.returned,
             prepared=ended.prepared,
             damage=damage,
+            handled=ended.handled,
         )
 
     async def _begins(self, evaluation: Evaluation) -> bool:

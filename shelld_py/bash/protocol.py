@@ -67,6 +67,8 @@ class Report(Struct, frozen=True):
     prompts: bool = False
     """Whether PS1, PS0 or PROMPT_COMMAND are not the driver's."""
     traps: Mapping[str, str] = field(default_factory=dict)
+    handled: frozenset[str] | None = None
+    """Of a shell that exits, but executes no `exit`: the signals on which the user has traps. It may die of others."""
 
 
 class ReportParser:
@@ -182,6 +184,8 @@ def _cut(token: bytes) -> bytes:
 def _report(kind: ReportKind, record: Sequence[bytes], listing: bytes) -> Report:
     """Read a record: a summary (`$?`, `$-`, `$!`, the driver's variable), two directories, the prompts.
 
+    In place of the prompts that of an exit has the beginning of the command that is being executed.
+
     The variable is unset by the line in front of a command. Else it holds `=` and: what it holds between commands,
     the text or the loop's callback (which begins with a blank), the summary of a report that was interrupted.
     """
@@ -200,6 +204,7 @@ def _report(kind: ReportKind, record: Sequence[bytes], listing: bytes) -> Report
         number = _number(word)
         flags = "".join(dict.fromkeys(flags + interrupted))
     directory, previous = _decode(record[2]), _decode(record[3])
+    traps, handled = _parse_traps(_decode(listing))
     return Report(
         kind,
         status=number,
@@ -210,18 +215,20 @@ def _report(kind: ReportKind, record: Sequence[bytes], listing: bytes) -> Report
         last_job=last_job,
         directory=directory if len(record[2]) < _LONGEST_PATH else "",
         previous_directory=previous if len(record[3]) < _LONGEST_PATH else None,
-        prompts=record[4] not in (b"", b"\\[\\]"),
-        traps=MappingProxyType(_parse_traps(_decode(listing))),
+        prompts=kind is not ReportKind.EXITED and record[4] not in (b"", b"\\[\\]"),
+        traps=MappingProxyType(traps),
+        handled=handled if kind is ReportKind.EXITED and record[4] != b"exit" else None,
     )
 
 
-def _parse_traps(listing: str) -> dict[str, str]:
+def _parse_traps(listing: str) -> tuple[dict[str, str], frozenset[str]]:
     """Read what `trap -p` printed: `trap -- 'ACTION' NAME` for each trap, a quote in an action as bash writes it.
 
-    An interrupt can have cut a listing short, and traps of signals can have written in between: what is no trap is
-    passed over.
+    Returns the actions that the driver takes off, and the names of the signals that other traps are on. An interrupt
+    can have cut a listing short, and traps of signals can have written in between: what is no trap is passed over.
     """
-    traps = {}
+    traps: dict[str, str] = {}
+    others: set[str] = set()
     place = listing.find(_TRAP)
     while place >= 0:
         begin = end = place + len(_TRAP)
@@ -230,11 +237,13 @@ def _parse_traps(listing: str) -> dict[str, str]:
         name = listing[end + 1 : end + _LONGEST_NAME].partition("\n")[0].strip() if end >= 0 else ""
         if name in _STATE_TRAPS:
             traps[name] = listing[begin:end].replace(_QUOTE_IN_QUOTES, "'")
+        elif name.startswith("SIG"):
+            others.add(name)
         if _NAME.fullmatch(name):
             begin = end
         # Else one that was cut short: the next one may begin within what looks like its action.
         place = listing.find(_TRAP, begin)
-    return traps
+    return traps, frozenset(others)
 
 
 def _number(text: str | bytes, otherwise: int = 0) -> int:

@@ -25,6 +25,12 @@ StopReason = tuple[RunStatus, Cause, str]
 
 _SIGNALLED: Final = 128
 _UNEXPLAINED: Final = frozenset({Cause.SIGNAL, Cause.SHELL_CRASHED, Cause.SHELL_REPLACED})
+_ENDING: Final = frozenset({
+    signal.SIGHUP, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGUSR1,
+    signal.SIGSEGV, signal.SIGUSR2, signal.SIGPIPE, signal.SIGALRM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGVTALRM,
+    signal.SIGSYS,
+})  # fmt: skip
+"""Those that end an interactive bash, by way of its EXIT trap (terminating_signals in bash's sig.c)."""
 _LIMITS: Final = frozenset({Cause.LIMIT, Cause.OOM, Cause.LIFETIME})
 
 
@@ -42,7 +48,8 @@ def judge(
         return Ending(RunStatus.COMPLETED, Cause.UNKNOWN, error=outcome.damage)
     if died_of in signals_sent:
         error = f"Killed by request with {_name(died_of)}."
-        return Ending(RunStatus.KILLED, Cause.KILLED, outcome.status, died_of, error)
+        code = outcome.status if outcome.handled is None else _SIGNALLED + (died_of or 0)
+        return Ending(RunStatus.KILLED, Cause.KILLED, code, died_of, error, outcome.restored)
     cause = Cause.EXIT if died_of is None else Cause.SIGNAL
     return Ending(RunStatus.COMPLETED, cause, outcome.status, died_of, restored=outcome.restored)
 
@@ -98,6 +105,8 @@ def _broken(death: Death, stop: StopReason | None, shell_name: str, damage: str 
 
 def _signal_of(outcome: Outcome, signals_sent: Set[int], last_output: bytes) -> int | None:
     """Return the signal that the command died of, where there is more to say so than the exit code."""
+    if outcome.handled is not None:  # else bash has exited by itself: `set -e`, an expansion that failed
+        return next((number for number in signals_sent & _ENDING if _name(number) not in outcome.handled), None)
     if outcome.status is None or outcome.status <= _SIGNALLED:
         return None
     number = outcome.status - _SIGNALLED

@@ -1,6 +1,7 @@
 """Ending a run, and beginning anew: /kill with its escalation, /recycle and what it leaves of the old shell."""
 
 import shlex
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -415,3 +416,20 @@ def test_recycle_mends_everything(impatient_daemon: RunningDaemon, command: str)
     daemon.client.post("/run", content=command)
     assert daemon.client.post("/recycle").text == "ready"
     assert daemon.run("echo fine; pwd >/dev/null; printf '%s' end")["stdout"] == "fine\nend"
+
+
+@pytest.mark.parametrize("name", ["USR1", "ALRM", "HUP"])
+def test_a_signal_that_ends_bash_itself(daemon: RunningDaemon, name: str) -> None:
+    """A loop of builtins is bash: the run is killed, its shell comes back; a trap of the user's decides otherwise."""
+    loop = "while :; do :; done"
+    number = getattr(signal, f"SIG{name}")
+    for before, wanted in (
+        ("", ("killed", "killed", 128 + number, number, True)),
+        (f"trap 'exit 7' {name}; ", ("completed", "exit", 7, None, True)),
+    ):
+        run_id = daemon.start(f"echo begun; {before}{loop}")
+        wait_for(lambda run_id=run_id: daemon.json("GET", f"/runs/{run_id}")["cursor"] > 0)
+        assert daemon.json("POST", f"/kill?signal={name}")["killed"]
+        run = daemon.json("GET", f"/runs/{run_id}/wait")
+        assert (run["status"], run["cause"], run["exit_code"], run["signal"], run["restored"]) == wanted, run
+        assert daemon.run(f"trap - {name}; echo on")["stdout"] == "on\n"

@@ -42,15 +42,23 @@ def report_bytes(report: Report) -> bytes:
     listing = "".join(f"trap -- '{action}' {name}\n" for name, action in report.traps.items())
     summary = f"{report.status} {report.flags} {report.last_job} {state_of(report)}"
     prompts = "> x" if report.prompts else "\\[\\]"
+    if report.kind is ReportKind.EXITED:
+        prompts = "exit" if report.handled is None else "slee"
+        listing += "".join(f"trap -- '' {name}\n" for name in report.handled or ())
     data = record(report.kind, summary, report.directory, report.previous_directory or "", prompts, listing=listing)
     return data + record("Y", str(report.status)) if report.kind is ReportKind.EXITED else data
 
 
 STATES = st.sampled_from([{}, {"prepared": False}, {"prepared": False, "loaded": False}, {"returned": True}])
 REPORTS = st.builds(
-    lambda kind, state, **fields: Report(kind, **fields, **(state if kind is not ReportKind.EXITED else {})),
+    lambda kind, state, handled, **fields: (
+        Report(kind, **fields, **state)
+        if kind is not ReportKind.EXITED
+        else Report(kind, **{**fields, "prompts": False}, handled=handled)
+    ),
     kind=st.sampled_from([ReportKind.RAN, ReportKind.PROMPT, ReportKind.EXITED]),
     state=STATES,
+    handled=st.none() | st.frozensets(st.sampled_from(["SIGUSR1", "SIGALRM", "SIGRTMIN+3"])),
     status=st.integers(0, 255),
     flags=st.text("himBHsevx", max_size=5),
     last_job=st.integers(0, 4194304).map(str),

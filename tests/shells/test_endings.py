@@ -27,6 +27,30 @@ def ending(outcome: Outcome, *, sent: set[int] = frozenset(), output: bytes = b"
         pytest.param(Outcome(3), set(), b"", Ending(COMPLETED, Cause.EXIT, 3), id="failure"),
         pytest.param(Outcome(127), set(), b"", Ending(COMPLETED, Cause.EXIT, 127), id="not found"),
         pytest.param(Outcome(137), set(), b"", Ending(COMPLETED, Cause.EXIT, 137), id="exit 137"),
+        pytest.param(
+            Outcome(0, restored=True, handled=frozenset()),
+            {10},
+            b"",
+            Ending(KILLED, Cause.KILLED, 138, 10, "Killed by request with SIGUSR1.", True),
+            id="bash died of a signal",
+        ),
+        pytest.param(
+            Outcome(3, restored=True, handled=frozenset({"SIGUSR1"})),
+            {10},
+            b"",
+            Ending(COMPLETED, Cause.EXIT, 3, restored=True),
+            id="a trap took the signal",
+        ),
+        pytest.param(
+            Outcome(3, restored=True), {10}, b"", Ending(COMPLETED, Cause.EXIT, 3, restored=True), id="exit after it"
+        ),
+        pytest.param(
+            Outcome(1, restored=True, handled=frozenset()),
+            {2},
+            b"",
+            Ending(COMPLETED, Cause.EXIT, 1, restored=True),
+            id="errexit",
+        ),
         pytest.param(Outcome(137), set(), b"Killed", Ending(COMPLETED, Cause.EXIT, 137), id="a notice has an end"),
         pytest.param(
             Outcome(137), set(), b"Killed\nmore\n", Ending(COMPLETED, Cause.EXIT, 137), id="not the last line"
