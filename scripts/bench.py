@@ -124,6 +124,18 @@ class Connection:
         return f"/sessions/{json.loads(self.post('/sessions'))['session_id']}"
 
 
+def first_output(port: int, streams: str) -> None:
+    """Run a command in a shell of its own, up to its first output."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    body = json.dumps({"command": "printf 'be%s' gun", "streams": streams})
+    headers = {"X-Shell-Key": KEY, "Content-Type": "application/json", "Accept": "text/event-stream"}
+    connection.request("POST", "/exec", body.encode(), headers)
+    answer = connection.getresponse()
+    while b"begun" not in answer.readline():
+        pass
+    connection.close()
+
+
 class RawConnection:
     """A keep-alive connection that costs the client next to nothing: one write, one read, no parser."""
 
@@ -405,8 +417,16 @@ class Bench:
                 self.target(f"/health p99 beside it ({label}), ms", 1000 * waits[len(waits) * 99 // 100], 20)
 
     def pipes(self, repeats: int = 5) -> None:
-        """100 MB over pipes, log on disk and answer included, beside a tight drain of the same pipe."""
+        """100 MB over pipes, log on disk and answer included, beside a tight drain of the same pipe; the first byte."""
         with self.daemons() as daemons:
+            first = latency(30, {
+                f"{name}: {streams}": partial(first_output, one.port, streams)
+                for name, one in daemons.items() for streams in ("pipes", "merged")
+            })  # fmt: skip
+            for name, values in first.items():
+                print(f"  first byte of /exec, {name:14} {percentiles(values)}")
+            over_terminal = statistics.median(first["ours: pipes"]) / statistics.median(first["ours: merged"])
+            self.target("first byte over pipes, to that over a terminal", over_terminal, 1.0)
             times: dict[str, list[float]] = {"drain": [], **{name: [] for name in daemons}}
             form = {"Content-Type": "application/json"}
             for _ in range(repeats):
