@@ -231,7 +231,9 @@ class Interpreter(Root):
         self.directory = directory
         self.size = size
         self.terminal = terminal = Terminal(master, self._idle_sink, on_hangup=self._hung_up)
-        shell = os.readlink(f"/proc/{self.pid}/exe")
+        shell = argv[0]
+        with contextlib.suppress(OSError):  # it may have ended already, as its startup file wanted
+            shell = os.readlink(f"/proc/{self.pid}/exe")
         paths = channels.paths(terminal=self._path_of(terminal), shell=shell)
         self._driver = Driver(paths, self._tag, restore=self._restore)
         self._repair = Repair(process, terminal, channels, self._driver, self._protocol)

@@ -105,10 +105,10 @@ def test_no_such_run(daemon: RunningDaemon) -> None:
     problem(daemon.client.get("/runs/none/recording", headers={"Accept": "application/json"}), 404, "run_not_found")
 
 
-def test_half_a_character_in_a_description(daemon: RunningDaemon) -> None:
-    body = b'{"command": "true", "description": "\\ud800"}'
+def test_what_is_no_utf8_in_a_description(daemon: RunningDaemon) -> None:
+    body = b'{"command": "true", "description": "\\udcff"}'
     result = daemon.json("POST", "/run", content=body, headers={"Content-Type": "application/json"})
-    assert _recording(daemon, result["run_id"])[0]["title"] == "?"
+    assert _recording(daemon, result["run_id"])[0]["title"] == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_it_survives_the_daemon_whatever_becomes_of_the_file(tmp_path: Path) -> None:
