@@ -22,7 +22,7 @@ from shelld_py.bash.gate import Gate
 from shelld_py.bash.protocol import Action, BashState, Protocol, Report, ReportKind
 from shelld_py.bash.repair import DAMAGE, Repair
 from shelld_py.bash.root import Death, Root
-from shelld_py.bash.spawning import spawn
+from shelld_py.bash.spawning import in_time, spawn
 from shelld_py.errors import ShellStartFailed
 from shelld_py.linux import processes
 from shelld_py.linux.orphans import Reaper
@@ -116,9 +116,7 @@ class Interpreter(Root):
             # bash takes long options before short ones only, and those of `argv` may be short.
             words = [argv[0], "--noediting", *_reading(startup_file), *argv[1:], "-i"]
             bash._spawn(words, environment, directory, size, confinement)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(bash._in_loop.wait(), BOOT_TIMEOUT)
-            if bash.death or not bash._in_loop.is_set():
+            if not await in_time(bash._in_loop, BOOT_TIMEOUT) or bash.death:
                 fault = "ended while it started" if bash.death else f"was not ready after {BOOT_TIMEOUT:g} s"
                 first = f" It begins with {startup_file} (shell.startup_file)." if startup_file else ""
                 raise ShellStartFailed(f"{argv[0]} {fault}, and {_readable(seen)}.{first}")

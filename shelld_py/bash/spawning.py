@@ -3,9 +3,12 @@
 It knows the system calls between fork and execve, and nothing of the protocol.
 """
 
+import asyncio
+import contextlib
 import fcntl
 import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ptyprocess import PtyProcess
 
@@ -14,6 +17,10 @@ from shelld_py.linux import processes
 from shelld_py.linux.syscalls import be_subreaper, die_with_parent
 from shelld_py.linux.terminal import set_baseline_modes
 from shelld_py.linux.users import User
+
+_STEP: Final = 0.25
+"""Seconds after which is looked again how many starts go on."""
+_starting: Final[set[asyncio.Event]] = set()
 
 
 def spawn(
@@ -60,3 +67,22 @@ def spawn(
     process.fileobj.close()
     process.closed = True
     return process.pid, master
+
+
+async def in_time(ready: asyncio.Event, seconds: float) -> bool:
+    """Return whether `ready` is set within so many seconds: each start that goes on has those of a processor's share.
+
+    A startup file can take a second of a processor, and a framework start a hundred shells at once: all would be late.
+    """
+    processors = len(os.sched_getaffinity(0))
+    _starting.add(ready)
+    try:
+        while seconds > 0 and not ready.is_set():
+            share = min(1.0, processors / len(_starting))
+            step = min(_STEP, seconds / share)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ready.wait(), step)
+            seconds -= step * share
+    finally:
+        _starting.discard(ready)
+    return ready.is_set()
