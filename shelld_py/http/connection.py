@@ -183,7 +183,10 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Serve the request, unless it makes an offer: it comes once more."""
+        """Serve the request, unless it makes an offer: it comes once more.
+
+        `OverflowError` ends the parsing: the requests before are answered, then the connection ends.
+        """
         self._in_head = False
         self._head_size = 0
         self._deadline = None
@@ -197,6 +200,8 @@ class Connection(HttpToolsProtocol):
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
         if self._websocket and self._should_upgrade():
+            if self._serving():  # uvicorn takes the connection at once, and what waits would be neither served nor told
+                raise OverflowError
             return
         self.headers = []  # trailers go there, and nobody looks at them
         target = self.url
@@ -210,7 +215,7 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = raw_path
         waiting = self.cycle is not None and not self.cycle.response_complete
         if waiting and (len(self.pipeline) >= _MOST_WAITING or self._waiting.count >= _MOST_WAITING_IN_ALL):
-            raise OverflowError  # ends the parsing: those before are answered, then the connection ends
+            raise OverflowError
         keep_alive = version != "1.0" and parser.should_keep_alive()
         timeout = self._settings.body_timeout
         self.cycle = exchange = Exchange(self, scope, keep_alive=keep_alive, timeout=timeout)

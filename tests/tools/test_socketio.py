@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import gc
 import os
+import select
+import socket
 import subprocess
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import socketio
@@ -273,6 +276,23 @@ def test_another_path_has_no_websocket(served: RunningDaemon) -> None:
     upgrade |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
     assert served.ask("GET", "/run", headers=upgrade, key=KEY).status == 405
     assert served.ask("GET", "/run", headers=upgrade).status == 401
+
+
+def test_a_websocket_is_not_opened_behind_a_request_that_waits(served: RunningDaemon) -> None:
+    """What was asked before is answered, and the connection ends."""
+    session = "/sessions/" + served.json("POST", "/sessions")["session_id"]
+    run_id = served.json("POST", f"{session}/run", json={"command": "sleep 60", "timeout": 0})["run_id"]
+    address = urlsplit(served.url)
+    rest = f"HTTP/1.1\r\nHost: localhost\r\nX-Shell-Key: {KEY}\r\n"
+    offer = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + "A" * 22
+    with socket.create_connection((address.hostname, address.port), timeout=60) as raw:
+        raw.sendall(f"GET /runs/{run_id}/wait?timeout=60 {rest}\r\n".encode())
+        raw.sendall(f"GET /socket.io/?EIO=4&transport=websocket {rest}{offer}==\r\n\r\n".encode())
+        assert select.select([raw], [], [], 0.1)[0] == [], "what came first is answered first"
+        assert served.client.delete(session).is_success
+        with raw.makefile("rb") as answers:
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            assert b"HTTP/1.1" not in answers.read()
 
 
 def test_the_first_key_locks_over_a_websocket_too(start_daemon: Callable[..., RunningDaemon]) -> None:
