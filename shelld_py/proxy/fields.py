@@ -87,9 +87,9 @@ def request_fields(
                 found.append((name, kept))
         elif name != b"authorization" or not _is_bearer_of(value, is_key):
             found.append((name, value))
-    host = next((value for name, value in found if name == b"host"), b"")
-    forwarded[b"x-forwarded-host"] = forwarded[b"x-forwarded-host"] or host
-    if not host:  # HTTP/1.0 need not have one
+    host = next((value for name, value in found if name == b"host"), None)
+    forwarded[b"x-forwarded-host"] = forwarded[b"x-forwarded-host"] or host or b""
+    if host is None:  # HTTP/1.0 need not have one; one that is empty goes on
         found.append((b"host", b"127.0.0.1:%d" % target.port))
     forwarded[b"x-forwarded-for"] += (b", " if forwarded[b"x-forwarded-for"] else b"") + client
     forwarded[b"x-forwarded-proto"] = forwarded[b"x-forwarded-proto"] or b"http"

@@ -52,6 +52,12 @@ def test_no_cookie_of_a_program_is_for_all_of_the_host(fields: list[Field]) -> N
             assert all(path.startswith(b"/ports/3000") or not path.startswith(b"/") for path in paths)
 
 
+def test_an_empty_host_goes_on_as_it_is() -> None:
+    """A request has one host (RFC 9112, 3.2): none is put beside an empty one."""
+    found = request_fields([(b"host", b"")], TARGET, b"127.0.0.1", lambda _: False, upgrade=False)
+    assert [value for name, value in found if name == b"host"] == [b""]
+
+
 def test_long_fields_take_no_long_time() -> None:
     """Linear: a second is a thousand times what each takes."""
     started = time.perf_counter()
