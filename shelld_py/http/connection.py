@@ -216,7 +216,7 @@ class Connection(HttpToolsProtocol):
         waiting = self.cycle is not None and not self.cycle.response_complete
         if waiting and (len(self.pipeline) >= _MOST_WAITING or self._waiting.count >= _MOST_WAITING_IN_ALL):
             raise OverflowError
-        keep_alive = version != "1.0" and parser.should_keep_alive()
+        keep_alive = version == "1.1" and parser.should_keep_alive()
         timeout = self._settings.body_timeout
         self.cycle = exchange = Exchange(self, scope, keep_alive=keep_alive, timeout=timeout)
         exchange.on_response = partial(self._answered, exchange)

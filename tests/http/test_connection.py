@@ -35,12 +35,12 @@ def test_head_is_answered_though_the_body_would_be_long_in_coming(daemon: Runnin
     assert rest.endswith(b"\r\n\r\nok")
 
 
-def test_http_1_0_is_sent_no_chunks(daemon: RunningDaemon) -> None:
-    """Who speaks HTTP/1.0 gets an answer of unknown length as it is; the end of the connection is its end."""
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_none_but_http_1_1_is_sent_chunks(daemon: RunningDaemon, version: str) -> None:
+    """Who speaks HTTP/1.0, say, gets an answer of unknown length as it is; the end of the connection is its end."""
     daemon.run("seq 100000")
-    ask = (
-        f"GET /output?format=raw HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\nX-Shell-Key: {KEY}\r\n\r\n"
-    )
+    fields = f"Host: localhost\r\nAccept: text/event-stream\r\nX-Shell-Key: {KEY}\r\nConnection: keep-alive\r\n"
+    ask = f"GET /output?format=raw HTTP/{version}\r\n{fields}\r\n"
     head, body = spoken(daemon, ask)
     assert b"transfer-encoding" not in head
     assert b"connection: close" in head
