@@ -58,13 +58,13 @@ class _JsonFormatter(logging.Formatter):
 class _StandardError(logging.Handler):
     """Writes the lines of one turn of the event loop together: a write costs more than a line.
 
-    Nobody is held up by a pipe whose reader is stuck, or a terminal that somebody has stopped (Ctrl-S): lines wait for
-    them, a bounded number, and what comes beyond that is lost, and counted.
+    Nobody is held up by a pipe whose reader is stuck, or a terminal that somebody has stopped (Ctrl-S) or does not
+    read: lines wait for them, a bounded number, and what comes beyond that is lost, and counted.
     """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self._descriptor = descriptor
+        self._descriptor = descriptor = _not_blocking(descriptor)
         self._lines: list[str] = []
         self._waiting = b""
         self._lost = 0
@@ -124,10 +124,24 @@ class _StandardError(logging.Handler):
             # poll(2) says of a pipe that it takes PIPE_BUF bytes without blocking, and of more nothing (pipe(7)).
             while written < len(waiting) and self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 written += os.write(self._descriptor, waiting[written : written + select.PIPE_BUF])
+        except BlockingIOError:  # a terminal with less room than a character takes
+            pass
         except OSError:  # a terminal that was closed, a pipe whose reader is gone: there is nobody who could be told
             written = len(waiting)
         if written:
             self._waiting = bytes(waiting[written:])
+
+
+def _not_blocking(descriptor: int) -> int:
+    """Return a descriptor of the same terminal that no write waits for; anything else is returned as it is.
+
+    Of a terminal poll(2) says that it takes a byte, and a write waits until it has taken all. O_NONBLOCK holds for all
+    who have the same open file: so it is opened anew.
+    """
+    if os.isatty(descriptor):
+        with contextlib.suppress(OSError):  # it is another user's, say
+            return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return descriptor
 
 
 class _File(RotatingFileHandler):
@@ -144,8 +158,9 @@ class _File(RotatingFileHandler):
         self._failed = False
         super().emit(record)
         if self._lost and not self._failed:
-            lost, self._lost = self._lost, 0
-            super().emit(_told_of_loss(lost))
+            super().emit(_told_of_loss(self._lost))
+            if not self._failed:
+                self._lost = 0
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Note that a line could not be written."""

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -243,6 +245,23 @@ def test_standard_error_that_nobody_reads() -> None:
     assert len(read) > 1_000
     assert lost == f"log: {2_000 - len(read)} lines before this one are lost"
     assert last == "in time"
+
+
+def test_a_terminal_that_nobody_reads() -> None:
+    """Nobody is held up by that, either, and what it takes later is whole lines in order."""
+    master, slave = os.openpty()
+    command = [sys.executable, "-c", STUCK]
+    with (
+        open(master, "rb", buffering=0) as terminal,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=slave) as process,
+    ):
+        os.close(slave)
+        assert process.stdout
+        goes_on = select.select([process.stdout], [], [], 30)[0] != []
+        first = os.read(terminal.fileno(), 4096).splitlines()
+        process.kill()
+    assert goes_on
+    assert [line.split()[2] for line in first] == [b"%d" % number for number in range(len(first))]
 
 
 FULL = """
