@@ -341,8 +341,9 @@ class Daemon:
             # First, for what is killed next may let the main thread come to its end. In a thread: whoever hangs may do
             # so in the log, and hold its lock.
             speaker = threading.Thread(target=self._log_overdue, daemon=True)
-            speaker.start()
-            speaker.join(_END_GRACE)
+            with contextlib.suppress(RuntimeError):  # shells may have taken all threads: they are killed unsaid
+                speaker.start()
+                speaker.join(_END_GRACE)
             killed = self._computer.reaper.kill_all()
             deadline = time.monotonic() + _END_GRACE
             while any(map(still_alive, killed)) and time.monotonic() < deadline:

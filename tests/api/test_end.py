@@ -174,12 +174,16 @@ def test_thread_that_hangs(tmp_path: Path, shutdown: str) -> None:
         asker.join(60)
 
 
+def leave_no_thread(pid: int) -> None:
+    """Let a process start no more threads."""
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))  # a stack takes 8 MiB
+
+
 def test_no_thread_can_be_started(start_daemon) -> None:
     """As where commands have taken all that a container may have: the daemon ends in order when it is told to."""
     daemon = start_daemon()
-    pid = daemon.process.pid
-    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.prlimit(pid, resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))  # a stack takes 8 MiB
+    leave_no_thread(daemon.process.pid)
     assert daemon.stop() == 0
     assert "stopped" in daemon.log.read_text()
 
@@ -201,7 +205,8 @@ def reads_pagemap(daemon: RunningDaemon) -> bool:
     return False
 
 
-def test_log_that_nobody_reads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [True, False], ids=["threads", "no more threads"])
+def test_log_that_nobody_reads(tmp_path: Path, threads: bool) -> None:
     """The main thread itself may hang, writing to a log that is a FIFO which nobody reads: the end is the same."""
     log = tmp_path.with_name(f"{tmp_path.name}-log")
     os.mkfifo(log)
@@ -223,9 +228,14 @@ def test_log_that_nobody_reads(tmp_path: Path) -> None:
         waiting = Path(f"/proc/{process.pid}/wchan")
         with contextlib.suppress(OSError):
             while "pipe_write" not in waiting.read_text():
-                ask(daemon.url, "GET", "/" + "x" * 500, timeout=2)
+                ask(daemon.url, "GET", "/" + "x" * 500, timeout=0.5)
         wait_for(lambda: "pipe_write" in waiting.read_text(), 60)
+        tasks = Path(f"/proc/{process.pid}/task")
+        before = len(list(tasks.iterdir()))
         process.send_signal(signal.SIGTERM)
+        if not threads:
+            wait_for(lambda: len(list(tasks.iterdir())) > before)
+            leave_no_thread(process.pid)
         assert process.wait(60) == 0
         assert processes_with("sleep\x004377") == []
         assert list(tmp_path.iterdir()) == []
