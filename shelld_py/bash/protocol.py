@@ -99,9 +99,12 @@ class ReportParser:
     def feed(self, data: bytes) -> Sequence[Report]:
         """Take the next bytes; return the reports that are complete with them."""
         begun = self._open
-        if not self._pieces and self._listing is None:
+        between = not self._pieces and self._listing is None
+        if between:
+            begun, self.repeats = b"", False
+        if between and self._exited is None and not self.in_exit_trap:
             # Most commands leave all as it was: then the report of the last one is this one's. A record comes in two
-            # pieces where nobody is busy: bash writes the traps before the rest.
+            # pieces where nobody is busy: bash writes the traps before the rest. Those of an exit mean nothing alone.
             data, self._same = self._same + data, b""
             last, reports = self._last
             self.repeats = last.startswith(data)
@@ -110,7 +113,6 @@ class ReportParser:
             if self.repeats:
                 self._same = data
                 return ()
-            begun = b""
         *tokens, rest = data.split(b"\0")
         reports = [report for token in tokens if (report := self._take(self._joined(token)))]
         self._keep(rest)
@@ -119,7 +121,8 @@ class ReportParser:
             self._open = record
         else:
             self._open = None
-            if record and not rest and self._listing is None and self._exited is None:
+            alike = all(report.kind is ReportKind.RAN for report in reports)
+            if record and alike and not rest and self._listing is None:
                 self._last = (record, reports)
         return reports
 

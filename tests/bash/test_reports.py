@@ -215,6 +215,19 @@ def test_equal_reports_are_read_once_however_they_are_cut() -> None:
     assert [report.status for report in parser.feed(data + other)] == [first.status, 7]
 
 
+def test_two_exits_that_end_alike_are_told_apart() -> None:
+    """Each report of an exit has the directory that its own record tells, and the user's trap is over with it."""
+    parser = ReportParser(TAG)
+    end = record("Y", "3") + record("B")
+    for directory in ("/a", "/b"):
+        assert list(parser.feed(record("U"))) == []
+        assert parser.in_exit_trap
+        assert list(parser.feed(ran("3 himBHs 0 ", "X", directory=directory))) == []
+        exited, loop = parser.feed(end)
+        assert (exited.kind, exited.status, exited.directory) == (ReportKind.EXITED, 3, directory)
+        assert (loop.kind, parser.in_exit_trap) == (ReportKind.LOOP, False)
+
+
 @pytest.mark.parametrize(
     "listing",
     [
