@@ -34,7 +34,7 @@ from shelld_py.files.paths import AllowedDirectories, Location, displayable, ope
 from shelld_py.files.policy import ReadPolicy
 from shelld_py.files.storage import chunks_of
 from shelld_py.files.text_file import LineReader, count_lines
-from shelld_py.linux.descriptors import Descriptor, DescriptorHolder
+from shelld_py.linux.descriptors import DescriptorHolder
 from shelld_py.models import utc_timestamp
 
 MOST_ENTRIES = 1000
@@ -107,10 +107,12 @@ class ReadOperations:
             hashed = self._policy.fits(file.status.st_size)
             return RawFile(file, displayable(location.path), byte_range, self._threads, hashed=hashed)
 
-    def open_descriptor(self, path: str) -> Descriptor:
-        """Return a descriptor of any regular file. Raises what `open_raw` does."""
+    def open_descriptor(self, path: str) -> DescriptorHolder:
+        """Open any regular file for a process. Raises what `open_raw` does."""
         with self._open(path) as (_, file):
-            return Descriptor(os.dup(file.descriptor))
+            opened = DescriptorHolder()
+            opened.descriptor = os.dup(file.descriptor)
+            return opened
 
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[tuple[Location, OpenFile]]:

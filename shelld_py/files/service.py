@@ -154,7 +154,7 @@ class FileService:
     async def descriptor(self, path: str) -> AsyncIterator[int]:
         """Give a descriptor of any regular file, to be read by a process. Raises what `read_raw` does."""
         with await self._on_disk(path, functools.partial(self._rooms.reading.open_descriptor, path)) as opened:
-            yield opened
+            yield opened.descriptor
 
     @contextlib.asynccontextmanager
     async def spooled(self, chunks: AsyncIterable[bytes], directory: str) -> AsyncIterator[tuple[int, str]]:

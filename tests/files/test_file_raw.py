@@ -1,5 +1,7 @@
 """Raw bytes in and out: any file, in ranges, in pieces, atomic and undoable."""
 
+import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator
 
@@ -72,6 +74,26 @@ def test_empty_file_has_no_bytes(desk: Desk) -> None:
     """That is no error without a range."""
     (desk.root / "a.bin").write_bytes(b"")
     assert desk.do(_read(desk, "a.bin")) == b""
+
+
+def test_a_cancelled_opening_leaves_nothing_open(desk: Desk) -> None:
+    """The thread that opens the file ends first, and nobody takes what it has opened."""
+    (desk.root / "input").write_bytes(b"content")
+
+    async def cancelled() -> None:
+        async with desk.service.descriptor("input"):
+            pass
+        before = len(os.listdir("/proc/self/fd"))
+        opening = asyncio.create_task(desk.service.descriptor("input").__aenter__())
+        await asyncio.sleep(0)  # it waits for its thread now
+        opening.cancel()
+        await asyncio.wait({opening})
+        assert opening.cancelled()
+        del opening
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    desk.do(cancelled())
 
 
 def test_missing_file_is_told(desk: Desk) -> None:
