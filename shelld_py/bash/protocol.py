@@ -107,7 +107,7 @@ class ReportParser:
             # pieces where nobody is busy: bash writes the traps before the rest. Those of an exit mean nothing alone.
             data, self._same = self._same + data, b""
             last, reports = self._last
-            self.repeats = last.startswith(data)
+            self.repeats = bool(data) and last.startswith(data)
             if data == last:
                 return reports
             if self.repeats:

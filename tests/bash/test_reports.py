@@ -198,6 +198,15 @@ def test_equal_reports_are_read_once() -> None:
     assert (other.status, third) == (1, first)
 
 
+def test_nothing_repeats_no_report() -> None:
+    """Who asks while a command goes on, of which nothing has come, is not told that its report has begun."""
+    parser = ReportParser(TAG)
+    (first,) = parser.feed(ran())
+    assert (list(parser.feed(b"")), parser.repeats) == ([], False)
+    assert (list(parser.feed(ran()[:5])), list(parser.feed(b"")), parser.repeats) == ([], [], True)
+    assert list(parser.feed(ran()[5:])) == [first]
+
+
 def test_equal_reports_are_read_once_however_they_are_cut() -> None:
     """Also where it comes in pieces, or a byte at a time; one that begins likewise is read as ever."""
     parser, data = ReportParser(TAG), ran(listing="trap -- 'a' USR1\n")
