@@ -177,6 +177,22 @@ if [[ ${1-} == --on-exit ]]; then
 __shelld=$?; fi
 \builtin printf '@tag@\0Y\0%s\0' "$__shelld" 248>|@reports@ >&248
 
+### put_back: what the redirections of a function have put away that has exited, and so has never undone them
+# It is a copy of the terminal that is close-on-exec (02000000 in its flags); what the user has opened is not. Where
+# descriptor 0 leads elsewhere, one is that of it. A redirection of the loop itself would put descriptors away, too.
+__shelld[3]=10 __shelld[4]=
+[[ /proc/$$/fd/0 -ef @terminal@ ]] || __shelld[4]=0
+while ((__shelld[3] < 20)); do
+if [[ /proc/$$/fd/${__shelld[3]} -ef @terminal@ ]]; then
+__shelld[5]=; \builtin mapfile -t -s 1 -n 1 -O 5 __shelld <"/proc/$$/fdinfo/${__shelld[3]}"
+if [[ ${__shelld[5]} != *[2367]?????? ]]; then \builtin :
+elif [[ ${__shelld[4]} ]]; then __shelld[4]=
+elif [[ ! /proc/$$/fd/1 -ef @terminal@ ]]; then \exec >&"${__shelld[3]}"
+elif [[ ! /proc/$$/fd/2 -ef @terminal@ ]]; then \exec 2>&"${__shelld[3]}"; fi
+fi
+((++__shelld[3]))
+done
+
 ### again: the same process executes bash anew
 # The environment travels in the dump alone, so that no variable is too large for execve(2). `exec` terminates the jobs
 # that are stopped (end_job_control in bash's jobs.c), but not those that are no jobs any more.

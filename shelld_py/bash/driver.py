@@ -183,7 +183,11 @@ class Driver:
     @property
     def files(self) -> Mapping[str, str]:
         """What each memory file must hold, by its path."""
-        leaving = ("exit", "unlimited", "dump", "limited", "on_exit", "again") if self._restore else ("exit", "on_exit")
+        leaving = (
+            ("exit", "unlimited", "dump", "limited", "on_exit", "put_back", "again")
+            if self._restore
+            else ("exit", "on_exit")
+        )
         # What is sourced without arguments sees those of the user: the exit, told by the driver's variable, and at last
         # a bash that comes back. The other sections are named by a word that begins with the tag, which no user knows.
         script = "".join((
