@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from shelld_py.errors import Overloaded
 from shelld_py.event_data import (
     EventType,
     FileEvent,
@@ -40,6 +41,8 @@ _LONGEST_TEXT: Final = 4096
 """Characters of a command and its description that an event has: the ring is to stay small, whatever is run."""
 _BATCH: Final = 32 * 1024
 """Bytes that a reader takes at a time: twice as much at the most waits in the connection of one that is slow."""
+_RETRY_AFTER: Final = 0.5
+"""Seconds after which the shells are looked at again where that could not be done."""
 
 
 class Happening(NamedTuple):
@@ -212,7 +215,11 @@ class Events:
                 now = loop.time()
                 wanted = {kind for reader in self._readers for kind, when in reader.due.items() if when <= now}
                 pids = {shell.session_id: shell.pid for shell in self._shells.all if shell.pid}
-                look = await asyncio.to_thread(self._look, pids, wanted)
+                try:
+                    look = await asyncio.to_thread(self._look, pids, wanted)
+                except (OSError, Overloaded):  # no descriptor, or no thread, is left just now
+                    await asyncio.sleep(_RETRY_AFTER)
+                    continue
                 for reader in self._readers:
                     reader.see(look, now)
         finally:

@@ -3,11 +3,14 @@
 import contextlib
 import itertools
 import json
+import resource
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -204,6 +207,32 @@ def test_open_ports_are_told_to_who_asks(daemon: RunningDaemon) -> None:
         assert (opened[1], opened[2]["port"], opened[2]["session_id"]) == (None, port, "main")
         daemon.client.post("/stdin", content=b"\n")
         assert stream.until("port_closed")[-1][2] == opened[2]
+
+
+def test_a_reader_is_told_again_when_there_are_descriptors_again(daemon: RunningDaemon) -> None:
+    """Where none is left, the shells cannot be looked at; that is no end of it."""
+    pid, address = daemon.process.pid, urlsplit(daemon.url)
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    ask = f"GET /events?resources=100ms&types=resources HTTP/1.0\r\nHost: localhost\r\nX-Shell-Key: {KEY}\r\n\r\n"
+    with socket.create_connection((address.hostname, address.port), timeout=PATIENCE) as raw:
+        raw.sendall(ask.encode())
+        read_to(raw, b"event: resources")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            while select.select([raw], [], [], 0.3)[0]:
+                assert raw.recv(65536)
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        read_to(raw, b"event: resources")
+
+
+def read_to(connection: socket.socket, mark: bytes) -> None:
+    """Read until this has come."""
+    seen = b""
+    while mark not in seen:
+        data = connection.recv(65536)
+        assert data, seen
+        seen += data
 
 
 def test_resources_are_told_to_who_asks(daemon: RunningDaemon) -> None:
