@@ -114,15 +114,17 @@ class ReportParser:
                 self._same = data
                 return ()
         *tokens, rest = data.split(b"\0")
-        reports = [report for token in tokens if (report := self._take(self._joined(token)))]
+        taken = [self._take(self._joined(token)) for token in tokens]
+        reports = [report for report in taken if report]
         self._keep(rest)
         record = None if begun is None or len(begun) + len(data) > _LONGEST_REMEMBERED else begun + data
         if not reports:
             self._open = record
         else:
             self._open = None
-            alike = all(report.kind is ReportKind.RAN for report in reports)
-            if record and alike and not rest and self._listing is None:
+            # Not with another beside it: of two, the first would be held back when it comes alone.
+            single = taken[-1] is not None and not rest and reports[0].kind is ReportKind.RAN
+            if record and single and record.count(self._tag) == 1:
                 self._last = (record, reports)
         return reports
 

@@ -198,6 +198,18 @@ def test_equal_reports_are_read_once() -> None:
     assert (other.status, third) == (1, first)
 
 
+@pytest.mark.parametrize(
+    "behind", [ran(), record("B"), b"junk\0", ran()[:-1]], ids=["another", "the loop's", "junk", "a part"]
+)
+@pytest.mark.parametrize("kind", ["R", "P"])
+def test_a_report_that_came_with_more_is_not_held_back(kind: str, behind: bytes) -> None:
+    """When it comes alone it is complete, whatever followed it the last time."""
+    parser = ReportParser(TAG)
+    first, *_ = parser.feed(ran(kind=kind) + behind)
+    list(parser.feed(b"\0"))
+    assert list(parser.feed(ran(kind=kind))) == [first]
+
+
 def test_nothing_repeats_no_report() -> None:
     """Who asks while a command goes on, of which nothing has come, is not told that its report has begun."""
     parser = ReportParser(TAG)
