@@ -102,7 +102,6 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
     "lzma": {},
     "pickle": {},
     "platform": {"system": lambda: "Linux"},
-    "textwrap": {},
     "tokenize": {},
     "msgspec.inspect": {},
     "msgspec._json_schema": {"schema": LATER, "schema_components": LATER},
@@ -110,7 +109,7 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
 """What is executed when something of it is asked for; and what those are given meanwhile who are imported with the
 daemon: as good for them, as they ask for it by name when they are imported, and use it differently or not at all."""
 
-_OF_FILES: Final = ("bz2", "difflib", "hashlib", "locale", "lzma", "pickle", "textwrap", "tokenize")
+_OF_FILES: Final = ("bz2", "difflib", "hashlib", "locale", "lzma", "pickle", "tokenize")
 
 
 def execute_for_files() -> None:

@@ -7,6 +7,7 @@ a machine has none, `scripts/test-cgroups` runs this file on a kernel that does.
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import time
@@ -91,6 +92,22 @@ def test_memory_of_a_process_that_has_detached_itself(limited: RunningDaemon) ->
     command = f"(setsid sh -c {shlex.quote(ALLOCATE.format(200, 4722) + ' &')} &); sleep 4722"
     result = limited.run(command, timeout=300)
     check_broken(limited, result, "oom" if held(limited) else "limit", "memory_mb", "4722")
+
+
+def test_memory_after_a_look_that_failed(limited: RunningDaemon) -> None:
+    """Where no descriptor is left for a look, there is another one."""
+    if held(limited):
+        pytest.skip("the kernel looks")
+    before, pid = len(limited.log.read_text()), limited.process.pid
+    run_id = limited.start(f"read x; {ALLOCATE.format(200, 4723)}")
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        wait_for(lambda: "in _look_at_limits" in limited.log.read_text()[before:])
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    limited.client.post(f"/runs/{run_id}/stdin", content="\n")
+    check_broken(limited, limited.finished(run_id), "limit", "memory_mb", "4723")
 
 
 def test_memory_below_the_limit(limited: RunningDaemon) -> None:

@@ -191,12 +191,12 @@ class Supervisor:
 
     def _look_at_limits(self) -> None:
         assert self._limits is not None
+        self.after(self._interval, self._look_at_limits)  # first, for this look may fail: no descriptor is left, say
         breach = self._limits.look(self._clock(), self._tree())
         if breach:
             self._use.take(self._tree())
+            del self._due[self._look_at_limits]
             self._on_breach(*breach)
-        else:
-            self.after(self._interval, self._look_at_limits)
 
 
 class _InputWait:

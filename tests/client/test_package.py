@@ -66,7 +66,7 @@ def test_a_start_does_without_what_no_first_request_needs() -> None:
     assert not modules & {"tarfile", "zipfile", "urllib.request", "mcp", "pydantic", "socketio", "engineio", "h11"}
     assert not modules & {"click", "multiprocessing", "socketserver", "tomli", "uvicorn.main", "email.parser"}
     assert not modules & {"ssl", "_ssl", "hashlib", "_hashlib", "hmac", "asyncio.sslproto"}
-    assert not modules & {"inspect", "ast", "dis", "tokenize", "typing_extensions", "pickle", "platform", "textwrap"}
+    assert not modules & {"inspect", "ast", "dis", "tokenize", "typing_extensions", "pickle", "platform"}
     assert not modules & {"email.utils", "configparser", "logging.config", "locale", "mimetypes", "bz2", "lzma"}
     assert not modules & {"uvicorn._types", "python_multipart", "starlette.formparsers", "anyio", "msgspec.inspect"}
     assert not modules & {"starlette.routing", "difflib"}
