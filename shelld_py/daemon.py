@@ -40,7 +40,7 @@ from shelld_py.errors import ConfigError
 from shelld_py.http.keylock import KeyLock
 from shelld_py.http.listener import LAST_ANSWERS, Capacity, Server, address_of, listen
 from shelld_py.idle import IdleTimer
-from shelld_py.imports import execute_for_files
+from shelld_py.imports import OF_FILES, execute
 from shelld_py.linux import held_port, oom
 from shelld_py.linux.descriptors import raise_limit
 from shelld_py.linux.held_port import HeldPort
@@ -89,7 +89,7 @@ def serve(configuration: Configuration, environ: Mapping[str, str]) -> int:
     user = _shell_user(configuration.settings)
     if user:
         _check_out_of_reach(user, configuration.settings)
-        execute_for_files()
+        execute(OF_FILES)  # a thread with that user's rights can import nothing from where they may not read
     try:
         logger = set_up_logging(configuration.settings.logging, private=user is not None)
     except OSError as error:

@@ -7,7 +7,7 @@ daemon never needs, or rarely. Knows nothing of what is imported.
 import contextlib
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
@@ -109,15 +109,15 @@ _PUT_OFF: Final[dict[str, dict[str, object]]] = {
 """What is executed when something of it is asked for; and what those are given meanwhile who are imported with the
 daemon: as good for them, as they ask for it by name when they are imported, and use it differently or not at all."""
 
-_OF_FILES: Final = ("bz2", "difflib", "hashlib", "locale", "lzma", "pickle", "tokenize")
+OF_FILES: Final = ("bz2", "difflib", "hashlib", "locale", "lzma", "pickle", "tokenize")
+"""What operations on files may ask for."""
+OF_STREAMS: Final = ("anyio",)
+"""What Starlette sends an answer piece by piece with."""
 
 
-def execute_for_files() -> None:
-    """Execute what operations on files may ask for.
-
-    In a thread with the rights of another user nothing can be imported from where that user may not read.
-    """
-    for name in _OF_FILES:
+def execute(names: Iterable[str]) -> None:
+    """Execute modules that were put off, where somebody else would wait for it, or could not do it."""
+    for name in names:
         hasattr(import_module(name), "__all__")
 
 

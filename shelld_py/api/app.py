@@ -7,6 +7,7 @@ one line for each request.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shelld_py.api import (
@@ -36,7 +38,7 @@ from shelld_py.api import (
     tools,
 )
 from shelld_py.computer import Computer
-from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, ShelldError
+from shelld_py.errors import BodyTooLarge, InvalidRequest, NotFound, Overloaded, ShelldError
 from shelld_py.http.actions import action, is_action
 from shelld_py.http.admission import Admission, Admitted, check_host
 from shelld_py.http.answers import MadeResponse, header_pairs, http_date, problem_response
@@ -48,6 +50,7 @@ from shelld_py.http.repeats import AnswerRepeats, Repeats
 from shelld_py.http.requests import Form, header_fields, parent_of_trace, requested_form
 from shelld_py.http.routes import RouteTable
 from shelld_py.idle import IdleTimer
+from shelld_py.imports import OF_STREAMS, execute
 from shelld_py.mcp.endpoint import METHODS, McpEndpoint
 
 if TYPE_CHECKING:
@@ -172,6 +175,8 @@ class Application:
         if self._mcp:
             others.append((METHODS, MCP_PATH, self._mcp))
         self._table = RouteTable(served, others)
+        self._streams = False
+        """Whether an answer was sent piece by piece."""
         self._repeating = AnswerRepeats(self._table, repeats=self._repeats, starts_run=starts_run)
 
     @property
@@ -230,6 +235,10 @@ class Application:
                     ):
                         status = response.status_code
                     else:
+                        if isinstance(response, StreamingResponse) and not self._streams:
+                            with contextlib.suppress(Overloaded):  # then it holds everybody up, for 18 ms
+                                await asyncio.to_thread(execute, OF_STREAMS)
+                            self._streams = True
                         await response(scope, admitted.receive, send_with_id)
         except asyncio.CancelledError:
             if admitted is None or admitted.ended is None:
