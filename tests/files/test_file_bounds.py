@@ -274,7 +274,7 @@ def test_a_pseudo_file_that_has_nothing_more_ends() -> None:
                 file = RawFile(opened, "/proc/kmsg", None, Threads(), hashed=False)
             except (NotAFile, PermissionError):  # somebody has read them all, or the container hides them
                 return
-            async with file:
+            with file:
                 assert all([piece async for piece in file.chunks()])
 
     asyncio.run(read())
