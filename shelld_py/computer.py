@@ -332,8 +332,8 @@ class Computer:
         self.kernel_limits.release()
         self._kill_counter.close()
 
-    def status(self, shell: Shell, sessions: int | None = None) -> ShellStatus:
-        """Return what can be said of `shell` now; times in seconds. `sessions` is their number, where it is known."""
+    def status(self, shell: Shell) -> ShellStatus:
+        """Return what can be said of `shell` now; times in seconds."""
         run = shell.run
         shown = None
         if run:
@@ -346,7 +346,7 @@ class Computer:
             working_directory=shell.working_directory,
             shell_pid=shell.pid,
             uptime=round(self.uptime, 3),
-            sessions=len(self.shells.sessions) if sessions is None else sessions,
+            sessions=self.shells.session_count,
             run=shown,
             last_run_id=shell.last_run.run_id if shell.last_run else None,
         )

@@ -122,11 +122,10 @@ def _event(happening: Happening, call: Call[Any, Any]) -> bytes:
 
 def _snapshot(call: Call[Any, Any]) -> SnapshotEvent:
     computer = call.computer
-    sessions = computer.shells.sessions
     runs = [shell.run.result() for shell in computer.shells.all if shell.run]
     return SnapshotEvent(
         state=computer.main.state,
-        shells=tuple(session_status(call, shell, len(sessions)) for shell in (computer.main, *sessions)),
+        shells=tuple(session_status(call, shell) for shell in (computer.main, *computer.shells.sessions)),
         runs=tuple(map(shortened, runs)),
     )
 

@@ -95,9 +95,9 @@ async def _open_session(call: Call[None, StartupRequest]) -> SessionReference:
 
 
 async def _list_sessions(call: Call[Any, None]) -> Response:
-    statuses, sessions = [], call.computer.shells.sessions
-    for count, shell in enumerate([call.computer.main, *sessions], 1):
-        statuses.append(session_status(call, shell, len(sessions)))
+    statuses, computer = [], call.computer
+    for count, shell in enumerate([computer.main, *computer.shells.sessions], 1):
+        statuses.append(session_status(call, shell))
         if count % _AT_ONCE == 0:
             await asyncio.sleep(0)
     return await list_response(statuses, {})
@@ -113,19 +113,19 @@ async def _close_session(call: Call[None, None]) -> SessionReference:
     return SessionReference(session_id=session_id)
 
 
-def session_status(call: Call[Any, Any], shell: Shell, sessions: int | None = None) -> SessionStatus:
-    """Return the status of a shell as listings have it; `sessions` is their number, where it is known."""
+def session_status(call: Call[Any, Any], shell: Shell) -> SessionStatus:
+    """Return the status of a shell as listings have it."""
     expires_at = call.computer.shells.expires_at(shell.session_id)
     return SessionStatus(
-        **_status_members(call, shell, sessions),
+        **_status_members(call, shell),
         created_at=utc_timestamp(shell.created_at),
         expires_at=None if expires_at is None else utc_timestamp(expires_at),
     )
 
 
-def _status_members(call: Call[Any, Any], shell: Shell, sessions: int | None = None) -> dict[str, Any]:
+def _status_members(call: Call[Any, Any], shell: Shell) -> dict[str, Any]:
     idle = call.services.idle
-    status = msgspec.structs.asdict(call.computer.status(shell, sessions))
+    status = msgspec.structs.asdict(call.computer.status(shell))
     return {**status, "idle": round(idle.idle, 3), "idle_timeout": idle.timeout}
 
 

@@ -67,6 +67,8 @@ class Shells:
         self._lifetime = lifetime
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
+        self.session_count = 0
+        """How many of them are sessions: each status tells it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_opened: list[Callable[[str, str], None]] = []
         """Called with the id of a session that was opened, and the reason."""
@@ -117,7 +119,7 @@ class Shells:
 
     async def open(self, request: StartupRequest) -> Shell:
         """Open a session. Raises `TooManySessions`, `ShellStartFailed`, `InvalidRequest`."""
-        if 0 < self._most <= len(self.sessions):
+        if 0 < self._most <= self.session_count:
             raise TooManySessions(
                 f"limits.max_sessions is {self._most}, and so many are open. Close one with DELETE /sessions/ID."
             )
@@ -152,14 +154,14 @@ class Shells:
         entry = self._entries.get(session_id)
         if entry is None or entry.kind is not _Kind.SESSION:
             raise _not_found(session_id)
-        del self._entries[session_id]  # nobody is to find one that is ending
+        self._forget(entry)  # nobody is to find one that is ending
         await self._end(entry, reason)
 
     def close_soon(self, session_id: str, reason: str) -> None:
         """End a session in the background, if it is one."""
         entry = self._entries.get(session_id)
         if entry and entry.kind is _Kind.SESSION:
-            del self._entries[session_id]
+            self._forget(entry)
             self._do_soon(self._end(entry, reason))
 
     async def end_one_shot(self, shell: Shell) -> None:
@@ -182,7 +184,12 @@ class Shells:
     def _add(self, session_id: str, kind: _Kind) -> _Entry:
         now = self._clock()
         entry = self._entries[session_id] = _Entry(self._make_shell(session_id), kind, now, now)
+        self.session_count += kind is _Kind.SESSION
         return entry
+
+    def _forget(self, entry: _Entry) -> None:
+        if self._entries.pop(entry.shell.session_id, None):
+            self.session_count -= entry.kind is _Kind.SESSION
 
     async def _started(self, kind: _Kind, request: StartupRequest, *, piped: bool = False) -> _Entry:
         """Return a new shell that is ready. Raises `ShellStartFailed`, `InvalidRequest`, `ShuttingDown`."""
@@ -208,7 +215,7 @@ class Shells:
             entry.timer.cancel()
         await entry.shell.end(reason)
         if entry.kind is not _Kind.MAIN:
-            self._entries.pop(entry.shell.session_id, None)
+            self._forget(entry)
         if entry.told:
             entry.told = False
             for tell in self.on_closed:
