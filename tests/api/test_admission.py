@@ -310,12 +310,13 @@ def test_few_requests_wait_in_all(ready_daemon: RunningDaemon) -> None:
     ahead = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 127 + head("GET", "/health", 0, Connection="close")
     with ExitStack() as opened:
         raws = [opened.enter_context(Raw(ready_daemon)) for _ in range(17)]
-        for raw in raws:
+        for number, raw in enumerate(raws):
+            for _ in range(5 * (number == 16)):  # by then what the others have sent is parsed, which is done by turns
+                ready_daemon.client.get("/health")
             raw.send(head("GET", f"/runs/{run_id}/wait?timeout=60", 0, KEY) + ahead)
         wait_for(lambda: "sent ahead" in ready_daemon.log.read_text())
         assert ready_daemon.client.post("/kill").status_code == 200
-        answered = [raw.rest().count(b"HTTP/1.1 200 ") for raw in raws]
-        assert (min(answered) >= 1, sum(answered)) == (True, 17 + 2048)  # what is sent ahead is parsed by turns
+        assert sorted(raw.rest().count(b"HTTP/1.1 200 ") for raw in raws) == [1, *[129] * 16]
     with Raw(ready_daemon) as raw:
         raw.send(ahead)
         assert raw.rest().count(b"HTTP/1.1 200 ") == 128
